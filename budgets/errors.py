@@ -179,7 +179,9 @@ class BudgetExceeded(Declined):
         return (_rebuild, (type(self), self.args, self.__dict__))
 
 
-def _rebuild(kind: type[Exception], args: tuple[object, ...], state: dict[str, object]) -> Exception:
+def _rebuild(
+    kind: type[Exception], args: tuple[object, ...], state: dict[str, object]
+) -> Exception:
     """Pickle support: errors cross process borders with their facts."""
     error = kind.__new__(kind, *args)
     Exception.__init__(error, *args)

@@ -32,7 +32,9 @@ def parse_usd(amount: object, *, what: str = "amount") -> int:
             more than about $9.2 billion, or not a number.
     """
     if isinstance(amount, bool) or amount is None:
-        raise InvalidAmount(f"{what}: {amount!r} is not an amount; write dollars as a string such as '5.00'")
+        raise InvalidAmount(
+            f"{what}: {amount!r} is not an amount; write dollars as a string such as '5.00'"
+        )
     if isinstance(amount, float):
         msg = (
             f"{what}: {amount!r} is a float, and floats can't hold money exactly; "
@@ -56,7 +58,9 @@ def _read(text: str, what: str) -> Decimal:
     stripped = text.strip()
     match = _AMOUNT.fullmatch(stripped)
     if match is None or not (match[1] or match[2]):
-        raise InvalidAmount(f"{what}: {text!r} is not an amount of dollars; write it such as '5', '$5.00' or '0.25'")
+        raise InvalidAmount(
+            f"{what}: {text!r} is not an amount of dollars; write it such as '5', '$5.00' or '0.25'"
+        )
     try:
         return Decimal((match[1] or "0").replace(",", "") + (match[2] or ""))
     except InvalidOperation:  # pragma: no cover - the pattern admits nothing that Decimal does not
@@ -69,7 +73,9 @@ def _to_nanos(value: Decimal, original: object, what: str) -> int:
     if value < 0:
         raise InvalidAmount(f"{what}: {original!r} is negative; an amount is zero or more")
     if value > MAX_NANOS // NANOS_PER_DOLLAR:
-        raise InvalidAmount(f"{what}: {original!r} is more than a ledger can hold (about $9.2 billion)")
+        raise InvalidAmount(
+            f"{what}: {original!r} is more than a ledger can hold (about $9.2 billion)"
+        )
     nanos = value.scaleb(9)
     if nanos != nanos.to_integral_value():
         raise InvalidAmount(f"{what}: {original!r} is finer than a nano-dollar (nine decimals)")
@@ -91,5 +97,9 @@ def format_usd(nanos: int, *, places: int | None = None) -> str:
     """
     value = to_decimal(abs(nanos))
     if places is not None:
-        value = Decimal(abs(nanos)).scaleb(-9).quantize(Decimal(1).scaleb(-places), rounding="ROUND_HALF_UP")
+        value = (
+            Decimal(abs(nanos))
+            .scaleb(-9)
+            .quantize(Decimal(1).scaleb(-places), rounding="ROUND_HALF_UP")
+        )
     return f"{'-' if nanos < 0 else ''}${value:,f}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .shape import Geo, Speed, Ttl, Tier
+from .shape import Geo, Speed, Tier, Ttl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""To be written."""
+"""Where a ledger is kept: a protocol, a store in memory, and one in a SQLite file."""

@@ -1,0 +1,522 @@
+"""The ledger: hold, settle, void, doubt, resolve; each exactly once, under caps that are never passed.
+
+This file is the door. The rules are in ``admission``, batching and the queue in ``counter``, storage in
+``stores``, questions about the past in ``report`` and ``check``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import itertools
+import logging
+import os
+import threading
+import uuid
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from .admission import Rules
+from .caps import Cap
+from .check import CheckResult, check_lines
+from .counter import Counter, Operation, ThreadedCounter
+from .defaults import fallback_caps
+from .errors import BudgetError, LedgerError, LedgerUnavailable, UnknownHold
+from .owners import this_process
+from .records import Balance, CapEntry, Ending, Hold, HoldRequest, Line, to_us
+from .report import balance_of
+from .scopes import Place, normal_scope, place_of_call
+from .stores.memory import MemoryStore
+from .stores.protocol import Reader, Store, Transaction
+
+logger = logging.getLogger("earmark")
+
+_numbers = itertools.count(1)
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Ledger:
+    """A ledger in a file, or in memory.
+
+    Args:
+        path: the file (made if it doesn't exist); None keeps the ledger in memory.
+        caps: caps to set. Of the same scope, period and zone the latest word counts, for every process.
+        fallback: caps for calls that no other cap covers, so that nothing runs without one; None takes
+            the documented defaults (``budgets.defaults``).
+        clock: returns the time as an aware datetime; for tests.
+        store: another store, instead of ``path``.
+
+    Raises:
+        LedgerUnavailable, LedgerCorrupt, LedgerTooNew: the file can't be used; it was left as it is.
+
+    May be used from any thread and any event loop. Methods ending in ``_async`` don't block the loop.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        caps: Iterable[Cap] = (),
+        *,
+        fallback: Iterable[Cap] | None = None,
+        clock: Callable[[], datetime] = _utc_now,
+        store: Store | None = None,
+    ) -> None:
+        self.number = next(_numbers)
+        self._path = None if path is None else Path(path)
+        self._given_store = store
+        self._clock = clock
+        self._caps = tuple(caps)
+        for cap in self._caps:
+            if not isinstance(cap, Cap):
+                raise LedgerError(f"caps: {cap!r} is not a Cap; write Cap('5', scope='app')")
+        self._fallback = tuple(fallback_caps() if fallback is None else fallback)
+        self._reopening = threading.Lock()
+        self._closed = False
+        self._open()
+        atexit.register(_close_at_exit, weakref.ref(self))
+
+    def _open(self) -> None:
+        self._pid = os.getpid()
+        self._rules = Rules(this_process())
+        self._store = self._given_store or self._make_store()
+        kind = ThreadedCounter if self._store.durable else Counter
+        try:
+            self._self_check()
+            self._counter: Counter = kind(self._store, self._rules, self._now_us)
+        except BaseException:
+            self._store.close()
+            raise
+        self._run(self._first_entries)
+
+    def _make_store(self) -> Store:
+        if self._path is None:
+            return MemoryStore()
+        from .stores.sqlite import SqliteStore  # keeps apsw out of ledgers in memory
+
+        return SqliteStore(self._path)
+
+    def _first_entries(self, txn: Transaction, at_us: int) -> None:
+        self._rules.declare(txn, self._fallback, at_us, fallback=True)
+        self._rules.declare(txn, self._caps, at_us)
+        self._rules.sweep(txn, at_us)
+
+    def _self_check(self) -> None:
+        """A $0 cap must refuse a call, in this very store, or the ledger does not open."""
+        probe = HoldRequest(
+            id=uuid.uuid4().hex, nanos=1, place=Place(scopes=("earmark-self-check",)), wait=False
+        )
+        rules = Rules(self._rules.owner)
+        admitted = False
+        try:
+            with self._store.transaction() as txn:
+                rules.declare(txn, (Cap("0", scope="earmark-self-check"),), self._now_us())
+                try:
+                    rules.hold(txn, probe, self._now_us())
+                    admitted = True
+                except BudgetError:
+                    pass
+                raise _UndoSelfCheck
+        except _UndoSelfCheck:
+            pass
+        if admitted:
+            raise LedgerError(
+                f"ledger {self.name}: the self-check failed, a cap of $0 did not refuse a call"
+            )
+
+    def _now_us(self) -> int:
+        return to_us(self._clock())
+
+    @property
+    def name(self) -> str:
+        """The file, or ``memory``."""
+        return self._store.name
+
+    @property
+    def path(self) -> Path | None:
+        """The file, or None."""
+        return self._path
+
+    # ---- holding ----------------------------------------------------------------------------------
+
+    def request(
+        self,
+        nanos: int,
+        *,
+        scope: str = "",
+        model: str = "",
+        note: Mapping[str, Any] | None = None,
+        wait: bool = True,
+        tied: int = 0,
+    ) -> HoldRequest:
+        """A hold request for a call made here and now: below ``scope``, in the surrounding context."""
+        return HoldRequest(
+            id=uuid.uuid4().hex,
+            nanos=nanos,
+            place=place_of_call(normal_scope(scope), self.number),
+            model=model,
+            note=note or {},
+            wait=wait,
+            tied=tied,
+            fresh_id=True,
+        )
+
+    def hold(self, request: HoldRequest, *, timeout_s: float | None = None) -> Hold:
+        """Set the bound of one HTTP attempt aside; waits its turn while only held money is in the way.
+
+        Returns:
+            The hold. It is durable: whatever happens now, its amount counts until the hold is ended.
+
+        Raises:
+            BudgetExceeded: declined by a cap.
+            LedgerUnavailable: it could not be written.
+            TimeoutError: it had to wait longer than ``timeout_s``; nothing is held.
+        """
+        answer = _Answer()
+        operation = Operation(None, answer.set, request=request)
+        self._submit(operation)
+        try:
+            result = answer.get(timeout_s)
+        except BaseException:
+            self._give_up(operation, answer)
+            raise
+        assert isinstance(result, Hold)
+        return result
+
+    def _give_up(self, operation: Operation, answer: _Answer) -> None:
+        """The caller is gone. If the hold was made all the same, it is void: nothing was sent."""
+        self._counter.withdraw(operation)
+        answer.then(self._void_unused)
+
+    def _void_unused(self, result: Any) -> None:
+        if isinstance(result, Hold):
+            self._end_soon(
+                Ending(
+                    hold=result.id,
+                    kind="void",
+                    note={"reason": "the call was given up before it was sent"},
+                )
+            )
+
+    async def hold_async(self, request: HoldRequest) -> Hold:
+        """As ``hold``; cancelling it leaves nothing held."""
+        operation, future = self._async_operation(None, request=request)
+        self._submit(operation)
+        try:
+            result = await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._void_unused(future.result())
+            else:
+                self._counter.withdraw(operation)
+            raise
+        assert isinstance(result, Hold)
+        return result
+
+    # ---- ending -----------------------------------------------------------------------------------
+
+    def end(self, ending: Ending) -> Line:
+        """End a hold, exactly once.
+
+        Raises:
+            AlreadyEnded, UnknownHold: nothing was changed.
+            LedgerUnavailable: it could not be written for several seconds; the hold still counts in full.
+        """
+        line: Line = self._run(lambda txn, at_us: self._rules.end(txn, ending, at_us), must=True)
+        self._look_at(line)
+        return line
+
+    async def end_async(self, ending: Ending) -> Line:
+        """As ``end``. Once begun it is done, even if the caller is cancelled."""
+        operation, future = self._async_operation(
+            lambda txn, at_us: self._rules.end(txn, ending, at_us), must=True
+        )
+        self._submit(operation)
+        line: Line = await asyncio.shield(future)
+        self._look_at(line)
+        return line
+
+    def _end_soon(self, ending: Ending) -> None:
+        """End a hold without waiting for it, from places that can't wait (callbacks, finalizers)."""
+
+        def deliver(result: Any) -> None:
+            if isinstance(result, BaseException):
+                logger.error("%s", result)
+
+        self._submit(
+            Operation(lambda txn, at_us: self._rules.end(txn, ending, at_us), deliver, must=True)
+        )
+
+    def end_soon(self, ending: Ending) -> None:
+        """End a hold without waiting until it is written; faults are logged. For finalizers."""
+        self._end_soon(ending)
+
+    def settle(
+        self, hold: Hold | str, nanos: int, *, usage: Mapping[str, Any] | None = None, **note: Any
+    ) -> Line:
+        """Post the real cost; the rest of the hold is released."""
+        return self.end(Ending(hold=_id(hold), kind="settle", nanos=nanos, usage=usage, note=note))
+
+    def void(self, hold: Hold | str, **note: Any) -> Line:
+        """Give a hold back: it is certain that nothing was billed."""
+        return self.end(Ending(hold=_id(hold), kind="void", note=note))
+
+    def doubt(self, hold: Hold | str, **note: Any) -> Line:
+        """Sent, and not known whether it was billed: it stays charged in full until resolved."""
+        return self.end(Ending(hold=_id(hold), kind="doubt", note=note))
+
+    def resolve(self, hold: Hold | str, nanos: int, **note: Any) -> Line:
+        """Say what a call in doubt really cost; 0 if it was not billed."""
+        return self.end(Ending(hold=_id(hold), kind="resolve", nanos=nanos, note=note))
+
+    def adjust(self, hold: Hold | str, nanos: int, *, reason: str) -> Line:
+        """Correct what was posted for a hold to ``nanos``, by a further line; the old one stays.
+
+        Raises:
+            UnknownHold: nothing was posted for it.
+        """
+        hold_id = _id(hold)
+        with self.reader() as reader:
+            lines = list(reader.lines(hold=hold_id))
+            extra = reader.extra_scopes().get(hold_id, ())
+        if not any(line.kind in {"settle", "resolve"} for line in lines):
+            raise UnknownHold(
+                f"hold {hold_id}: nothing was posted for it, so there is nothing to correct"
+            )
+        first = lines[0]
+        original = Hold(
+            id=hold_id,
+            nanos=first.nanos,
+            scopes=(first.scope, *extra),
+            kinds=tuple((str(p), str(k)) for p, k in first.note.get("kinds", ())),
+            held_at_us=first.held_at_us,
+            model=first.model,
+            owner=first.owner,
+        )
+
+        def correct(txn: Transaction, at_us: int) -> Line:
+            with self.reader() as now:
+                posted = sum(line.posted for line in now.lines(hold=hold_id))
+            return self._rules.adjust(txn, original, nanos - posted, {"reason": reason}, at_us)
+
+        line: Line = self._run(correct)
+        return line
+
+    def _look_at(self, line: Line) -> None:
+        if "overrun_nanos" in line.note:
+            logger.error(
+                "overrun: hold %s (%s, scope %r) cost %d nano-dollars more than its bound; it is posted in full: "
+                "see 'earmark ledger check'",
+                line.hold,
+                line.model,
+                line.scope,
+                line.note["overrun_nanos"],
+            )
+
+    # ---- caps -------------------------------------------------------------------------------------
+
+    def set_cap(self, cap: Cap) -> None:
+        """Set or change a cap, for every process on this ledger. Raising one reopens what it had latched."""
+        self._run(lambda txn, at_us: self._rules.declare(txn, (cap,), at_us))
+
+    def drop_cap(self, cap: Cap) -> None:
+        """Lift a cap; a no-op if there is none of this scope, period and zone."""
+
+        def drop(txn: Transaction, at_us: int) -> None:
+            if cap.key in txn.caps():
+                txn.drop_cap(cap.key, at_us)
+
+        self._run(drop)
+
+    def caps(self) -> tuple[CapEntry, ...]:
+        """All caps in force, outermost scope first."""
+        with self.reader() as reader:
+            return tuple(sorted(reader.caps().values(), key=lambda e: (e.fallback, e.cap.key)))
+
+    # ---- reading ----------------------------------------------------------------------------------
+
+    def reader(self) -> Any:
+        """A consistent view of the store, as a context manager; see ``stores.protocol.Reader``."""
+        self._stay_in_process()
+        return self._store.reader()
+
+    def balance(self, scope: str = "") -> Balance:
+        """Posted, held, in doubt and remaining of a scope, everything below it included."""
+        place = Place(scopes=(normal_scope(scope),), kinds=())
+        reader: Reader
+        with self.reader() as reader:
+            return balance_of(reader, place.scopes[0], self._clock())
+
+    def lines(self, scope: str = "", *, hold: str | None = None, after: int = 0) -> Iterator[Line]:
+        """Lines in the order they were written, those of one scope if it is given."""
+        with self.reader() as reader:
+            yield from reader.lines(scope=normal_scope(scope), hold=hold, after=after)
+
+    def open_holds(self) -> list[Hold]:
+        """Holds of calls under way (``held``) and of calls in doubt (``doubt``), oldest first."""
+        with self.reader() as reader:
+            return list(reader.open_holds())
+
+    def check(self) -> CheckResult:
+        """Prove the ledger from its lines: balances, ends, caps at every line, the file itself."""
+        with self.reader() as reader:
+            return check_lines(reader)
+
+    @property
+    def waiting(self) -> int:
+        """Calls of this process that wait for held money now."""
+        return self._counter.waiting_count
+
+    # ---- life -------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close it. Holds that this process still has open go in doubt: their calls were sent."""
+        if self._closed or self._pid != os.getpid():
+            return
+        self._closed = True
+        try:
+            self._run(self._doubt_own)
+        except BudgetError as error:
+            logger.error("%s", error)  # noqa: TRY400 - one sentence, no traceback
+        self._counter.close()
+        self._store.close()
+
+    def _doubt_own(self, txn: Transaction, at_us: int) -> None:
+        for hold in txn.holds_of(self._rules.owner.id):
+            ending = Ending(
+                hold=hold.id,
+                kind="doubt",
+                note={"reason": "the ledger was closed while the call was under way"},
+            )
+            self._rules.end(txn, ending, at_us)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Ledger({self.name!r})"
+
+    # ---- plumbing ---------------------------------------------------------------------------------
+
+    def _submit(self, operation: Operation) -> None:
+        self._stay_in_process()
+        self._counter.submit(operation)
+
+    def _stay_in_process(self) -> None:
+        """A forked child must not use its parent's connections, nor spend a copy of money in memory."""
+        if self._pid == os.getpid():
+            return
+        with self._reopening:
+            if self._pid == os.getpid():
+                return
+            if not self._store.durable or self._given_store is not None:
+                raise LedgerUnavailable(
+                    "ledger memory: it was copied by a fork, and copied caps don't hold; give the ledger a file"
+                )
+            # The parent's connection is left alone: closing it here would drop the parent's locks.
+            _keep_forever.append((self._store, self._counter))
+            self._caps = ()
+            self._open()
+
+    def _run(self, work: Callable[[Transaction, int], Any], *, must: bool = False) -> Any:
+        answer = _Answer()
+        self._submit(Operation(work, answer.set, must=must))
+        return answer.get(None)
+
+    def _async_operation(
+        self,
+        work: Callable[[Transaction, int], Any] | None,
+        *,
+        request: HoldRequest | None = None,
+        must: bool = False,
+    ) -> tuple[Operation, asyncio.Future[Any]]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def land(result: Any) -> None:
+            if future.done():
+                if request is not None:
+                    self._void_unused(result)
+            elif isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        def deliver(result: Any) -> None:
+            if threading.get_ident() == home:
+                land(result)
+                return
+            try:
+                loop.call_soon_threadsafe(land, result)
+            except RuntimeError:  # the loop is closed: nobody is there to use it
+                if request is not None:
+                    self._void_unused(result)
+
+        home = threading.get_ident()
+        return Operation(work, deliver, must=must, request=request), future
+
+
+_keep_forever: list[object] = []
+
+
+class _UndoSelfCheck(Exception):
+    pass
+
+
+class _Answer:
+    """A result handed from the counter's thread to a waiting one."""
+
+    def __init__(self) -> None:
+        self._there = threading.Event()
+        self._result: Any = None
+        self._lock = threading.Lock()
+        self._then: Callable[[Any], None] | None = None
+
+    def set(self, result: Any) -> None:
+        with self._lock:
+            self._result = result
+            self._there.set()
+            late = self._then
+        if late is not None:
+            late(result)
+
+    def then(self, use: Callable[[Any], None]) -> None:
+        """Nobody waits any more: give the result, now or later, to ``use``."""
+        with self._lock:
+            if not self._there.is_set():
+                self._then = use
+                return
+        use(self._result)
+
+    def get(self, timeout_s: float | None) -> Any:
+        if not self._there.wait(timeout_s):
+            raise TimeoutError(
+                f"the ledger did not answer within {timeout_s:g} s: held money was in the way"
+            )
+        if isinstance(self._result, BaseException):
+            raise self._result
+        return self._result
+
+
+def _id(hold: Hold | str) -> str:
+    return hold if isinstance(hold, str) else hold.id
+
+
+def _close_at_exit(reference: weakref.ref[Ledger]) -> None:
+    ledger = reference()
+    if ledger is not None:
+        ledger.close()

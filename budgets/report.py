@@ -1,0 +1,148 @@
+"""Questions about the past: balances, and where the money went by day, model, scope or agent.
+
+Everything is added up from lines; nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Literal
+
+from .caps import CALENDAR, Cap
+from .money import to_decimal
+from .records import Balance, CapEntry, Line, Sums, from_us, to_us
+from .scopes import ancestors
+from .stores.protocol import Reader
+from .windows import window_of, zone_of
+
+By = Literal["day", "model", "scope", "agent"]
+TOKEN_CLASSES = ("input_tokens", "cache_write_tokens", "cache_read_tokens", "output_tokens")
+
+
+def balance_of(reader: Reader, scope: str, now: datetime) -> Balance:
+    """Sums of a scope, and what a call made in it now could still take."""
+    sums = reader.sums(scope, None, None)
+    least: tuple[int, Cap] | None = None
+    for entry in _binding(reader.caps().values(), scope):
+        cap = entry.cap
+        left = max(cap.nanos - cap_sums(reader, cap, now).total, 0)
+        if least is None or left < least[0]:
+            least = (left, cap)
+    return Balance(
+        scope=scope,
+        posted_nanos=sums.posted,
+        held_nanos=sums.held,
+        in_doubt_nanos=sums.in_doubt,
+        remaining_nanos=None if least is None else least[0],
+        cap=None if least is None else least[1],
+    )
+
+
+def _binding(entries: Iterable[CapEntry], scope: str) -> list[CapEntry]:
+    chain = set(ancestors(scope))
+    found = [
+        e for e in entries if e.cap.scope in chain and e.cap.per not in {"call", "agent", "run"}
+    ]
+    said = [e for e in found if not e.fallback]
+    return said or found
+
+
+def cap_sums(reader: Reader, cap: Cap, now: datetime) -> Sums:
+    """What counts against a cap in the window that ``now`` lies in."""
+    if cap.per not in CALENDAR:
+        return reader.sums(cap.scope, None, None)
+    window = window_of(cap.per, cap.tz, now)
+    account = reader.account((cap.key, cap.scope, window.key))
+    if account is not None:
+        return Sums(posted=account.posted, held=account.held, in_doubt=account.in_doubt)
+    assert window.starts is not None
+    assert window.ends is not None
+    return reader.sums(cap.scope, to_us(window.starts), to_us(window.ends))
+
+
+@dataclass(slots=True)
+class ReportRow:
+    """One group of a report; amounts in nano-dollars beside Decimal dollars.
+
+    Attributes:
+        key: the day, model, scope or agent.
+        calls: HTTP attempts that were held for.
+        settled, voided, doubted: how they ended so far; what is missing is under way.
+        posted_nanos: charged, corrections included.
+        in_doubt_nanos: may or may not have been billed.
+        tokens: the four disjoint classes of tokens.
+        searches: web searches charged.
+    """
+
+    key: str
+    calls: int = 0
+    settled: int = 0
+    voided: int = 0
+    doubted: int = 0
+    posted_nanos: int = 0
+    held_nanos: int = 0
+    in_doubt_nanos: int = 0
+    tokens: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOKEN_CLASSES, 0))
+    searches: int = 0
+
+    @property
+    def posted(self) -> Decimal:
+        """Dollars."""
+        return to_decimal(self.posted_nanos)
+
+    def add(self, line: Line) -> None:
+        """Count one line."""
+        self.posted_nanos += line.posted
+        self.held_nanos += line.held
+        self.in_doubt_nanos += line.in_doubt
+        self.calls += line.kind == "hold"
+        self.doubted += line.kind == "doubt"
+        self.voided += line.kind == "void"
+        self.settled += line.kind in {"settle", "resolve"}
+        for name in TOKEN_CLASSES:
+            self.tokens[name] += int((line.usage or {}).get(name, 0))
+        self.searches += int((line.usage or {}).get("web_searches", 0))
+
+
+def report(
+    lines: Iterable[Line],
+    by: By,
+    *,
+    tz: str = "UTC",
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> list[ReportRow]:
+    """Group lines.
+
+    Args:
+        lines: as ``Ledger.lines`` gives them.
+        by: ``day`` (of the hold, in ``tz``), ``model``, ``scope`` or ``agent``.
+        tz: the calendar of ``day``.
+        since, until: keep holds made in this time (end excluded).
+
+    Returns:
+        Rows: days in order, everything else by money, dearest first.
+    """
+    zone = zone_of(tz)
+    keys: dict[str, Callable[[Line], str]] = {
+        "day": lambda line: from_us(line.held_at_us).astimezone(zone).date().isoformat(),
+        "model": lambda line: line.model or "(none)",
+        "scope": lambda line: line.scope or "(everything)",
+        "agent": lambda line: str(line.note.get("agent") or "(none)"),
+    }
+    key_of = keys[by]
+    rows: dict[str, ReportRow] = {}
+    for line in lines:
+        if (since and line.held_at < since) or (until and line.held_at >= until):
+            continue
+        key = key_of(line)
+        row = rows.get(key)
+        if row is None:
+            row = rows[key] = ReportRow(key)
+        row.add(line)
+    if by == "day":
+        return sorted(rows.values(), key=lambda row: row.key)
+    return sorted(rows.values(), key=lambda row: (-row.posted_nanos, row.key))

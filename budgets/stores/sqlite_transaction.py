@@ -1,0 +1,311 @@
+"""One transaction on a ledger file: reads through a cache, writes gathered and flushed in few statements."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import apsw
+
+from budgets.owners import Owner
+from budgets.records import Account, CapEntry, Hold, Line, Sums, Waiting
+
+from . import rows
+from .protocol import AccountKey
+
+#: Accounts of finished windows and agents are forgotten from the cache beyond this; they stay in the file.
+_ACCOUNTS_MAX = 20_000
+
+
+def _values(columns: str, count: int) -> str:
+    """``INSERT ... SELECT`` from a JSON array of rows: one statement for any number of rows."""
+    fields = ", ".join(f"value ->> {n}" for n in range(count))
+    return f"({columns}) SELECT {fields} FROM json_each(?)"
+
+
+_ADD_LINES = f"INSERT INTO lines {_values(rows.LINE, 13)}"
+_PUT_HOLDS = f"INSERT OR REPLACE INTO open_holds {_values(rows.OPEN_HOLD, 9)}"
+_END_HOLDS = "DELETE FROM open_holds WHERE id IN (SELECT value FROM json_each(?))"
+_PUT_ACCOUNTS = f"INSERT OR REPLACE INTO accounts {_values(rows.ACCOUNT, 9)}"
+_ADD_SCOPES = f"INSERT INTO extra_scopes {_values('scope, hold', 2)}"
+
+_SUMS = "SELECT ifnull(sum(posted), 0), ifnull(sum(held), 0), ifnull(sum(in_doubt), 0) FROM lines WHERE "
+
+
+@dataclass(slots=True)
+class Cache:
+    """What the last transaction knew; good for as long as nobody else writes."""
+
+    version: int = -1
+    caps_epoch: int = 0
+    caps: dict[tuple[str, str, str], CapEntry] | None = None
+    accounts: dict[AccountKey, Account | None] = field(default_factory=dict)
+    open_holds: dict[str, Hold] = field(default_factory=dict)
+    waiting: dict[int, Waiting] | None = None
+
+    def is_stale(self, db: apsw.Connection) -> bool:
+        """True if another connection has written since this one's last transaction."""
+        return bool(self.version != db.execute("PRAGMA data_version").get)
+
+    def check(self, db: apsw.Connection) -> None:
+        """Called with the write lock held: from here on nobody else writes."""
+        version = db.execute("PRAGMA data_version").get
+        if version != self.version:
+            self.drop()
+            self.version = version
+
+    def drop(self) -> None:
+        """Forget everything."""
+        self.version = -1
+        self.caps = None
+        self.caps_epoch += 1
+        self.accounts.clear()
+        self.open_holds.clear()
+        self.waiting = None
+
+
+class SqliteTransaction:
+    """See ``protocol.Transaction``; ``flush`` writes what was gathered, before the commit."""
+
+    def __init__(self, db: apsw.Connection, cache: Cache) -> None:
+        self._db = db
+        self._cache = cache
+        self._lines: list[Line] = []
+        self._puts: dict[str, Hold] = {}
+        self._ends: list[str] = []
+        self._dirty: dict[AccountKey, Account] = {}
+        self._extra: list[tuple[str, str]] = []
+
+    @property
+    def caps_epoch(self) -> int:
+        """See ``protocol.Transaction``."""
+        return self._cache.caps_epoch
+
+    def flush(self) -> None:
+        """Write everything gathered so far."""
+        run = self._db.execute
+        if self._lines:
+            run(_ADD_LINES, (rows.dumps([rows.line_row(line) for line in self._lines]),))
+            self._lines.clear()
+        if self._ends:
+            run(_END_HOLDS, (rows.dumps(self._ends),))
+            self._ends.clear()
+        if self._puts:
+            run(_PUT_HOLDS, (rows.dumps([rows.hold_row(hold) for hold in self._puts.values()]),))
+            self._puts.clear()
+        if self._dirty:
+            run(_PUT_ACCOUNTS, (rows.dumps([rows.account_row(a) for a in self._dirty.values()]),))
+            self._dirty.clear()
+        if self._extra:
+            run(_ADD_SCOPES, (rows.dumps(self._extra),))
+            self._extra.clear()
+
+    # ---- caps and accounts ------------------------------------------------------------------------
+
+    def caps(self) -> dict[tuple[str, str, str], CapEntry]:
+        """See ``protocol.Transaction``."""
+        if self._cache.caps is None:
+            self._cache.caps = read_caps(self._db)
+        return self._cache.caps
+
+    def put_cap(self, entry: CapEntry) -> None:
+        """See ``protocol.Transaction``."""
+        self.caps()[entry.cap.key] = entry
+        self._write_cap(entry, dropped=False)
+
+    def drop_cap(self, key: tuple[str, str, str], at_us: int) -> None:
+        """See ``protocol.Transaction``."""
+        entry = self.caps().pop(key)
+        self._write_cap(replace(entry, since_us=at_us), dropped=True)
+        self.flush()
+        self._db.execute(
+            "DELETE FROM accounts WHERE cap_scope = ? AND cap_per = ? AND cap_tz = ?", key
+        )
+        self._cache.accounts.clear()
+
+    def _write_cap(self, entry: CapEntry, *, dropped: bool) -> None:
+        self._db.execute(
+            f"INSERT INTO caps ({rows.CAP}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            rows.cap_row(entry, dropped=dropped),
+        )
+        self._cache.caps_epoch += 1
+
+    def account(self, key: AccountKey) -> Account | None:
+        """See ``protocol.Transaction``."""
+        # A changed account comes first: the cache may have been emptied since.
+        if key in self._dirty:
+            return self._dirty[key]
+        if key in self._cache.accounts:
+            return self._cache.accounts[key]
+        account = read_account(self._db, key)
+        self._remember(key, account)
+        return account
+
+    def _remember(self, key: AccountKey, account: Account | None) -> None:
+        if len(self._cache.accounts) >= _ACCOUNTS_MAX:
+            self.flush()
+            self._cache.accounts.clear()
+        self._cache.accounts[key] = account
+
+    def add_account(self, account: Account) -> None:
+        """See ``protocol.Transaction``."""
+        self._remember(account.key, account)
+        self._dirty[account.key] = account
+
+    def touch(self, account: Account) -> None:
+        """See ``protocol.Transaction``."""
+        self._dirty[account.key] = account
+
+    def sums(self, subject: str, from_us: int | None, to_us: int | None) -> Sums:
+        """See ``protocol.Transaction``."""
+        self.flush()
+        return read_sums(self._db, subject, from_us, to_us)
+
+    # ---- holds and lines --------------------------------------------------------------------------
+
+    def open_hold(self, hold_id: str) -> Hold | None:
+        """See ``protocol.Transaction``."""
+        hold = self._cache.open_holds.get(hold_id)
+        if hold is None and hold_id not in self._ends:
+            row = self._db.execute(
+                f"SELECT {rows.OPEN_HOLD} FROM open_holds WHERE id = ?", (hold_id,)
+            ).fetchone()
+            hold = None if row is None else rows.hold_of(row)
+        return hold
+
+    def ended_as(self, hold_id: str) -> str | None:
+        """See ``protocol.Transaction``."""
+        self.flush()
+        found = self._db.execute(
+            "SELECT kind FROM lines WHERE hold = ? ORDER BY id DESC LIMIT 1", (hold_id,)
+        ).get
+        return None if found is None else str(found)
+
+    def put_hold(self, hold: Hold) -> None:
+        """See ``protocol.Transaction``."""
+        if len(hold.scopes) > 1 and hold.state == "held":
+            self._extra.extend((path, hold.id) for path in hold.scopes[1:])
+        self._puts[hold.id] = hold
+        self._cache.open_holds[hold.id] = hold
+
+    def end_hold(self, hold_id: str) -> None:
+        """See ``protocol.Transaction``."""
+        self._puts.pop(hold_id, None)
+        self._ends.append(hold_id)
+        self._cache.open_holds.pop(hold_id, None)
+
+    def append(self, line: Line) -> None:
+        """See ``protocol.Transaction``."""
+        self._lines.append(line)
+
+    # ---- owners and the queue ---------------------------------------------------------------------
+
+    def open_owners(self) -> Sequence[Owner]:
+        """See ``protocol.Transaction``."""
+        self.flush()
+        found = self._db.execute(
+            f"SELECT {rows.OWNER} FROM owners WHERE id IN "
+            "(SELECT owner FROM open_holds WHERE state = 'held' UNION SELECT owner FROM waiting)"
+        )
+        return [rows.owner_of(row) for row in found.fetchall()]
+
+    def holds_of(self, owner_id: str) -> Sequence[Hold]:
+        """See ``protocol.Transaction``."""
+        self.flush()
+        found = self._db.execute(
+            f"SELECT {rows.OPEN_HOLD} FROM open_holds WHERE owner = ? AND state = 'held'",
+            (owner_id,),
+        )
+        return [rows.hold_of(row) for row in found.fetchall()]
+
+    def put_owner(self, owner: Owner) -> None:
+        """See ``protocol.Transaction``."""
+        self._db.execute(
+            f"INSERT OR IGNORE INTO owners ({rows.OWNER}) VALUES (?, ?, ?, ?)",
+            (owner.id, owner.host, owner.pid, owner.started_ms),
+        )
+
+    def waiting(self) -> Collection[Waiting]:
+        """See ``protocol.Transaction``."""
+        return self._queue().values()
+
+    def _queue(self) -> dict[int, Waiting]:
+        if self._cache.waiting is None:
+            self._cache.waiting = {w.ticket: w for w in read_waiting(self._db)}
+        return self._cache.waiting
+
+    def next_ticket(self) -> int:
+        """See ``protocol.Transaction``."""
+        return next(reversed(self._queue()), 0) + 1
+
+    def put_waiting(self, waiting: Waiting) -> None:
+        """See ``protocol.Transaction``."""
+        self._queue()[waiting.ticket] = waiting
+        self._db.execute(
+            f"INSERT OR REPLACE INTO waiting ({rows.WAITING}) VALUES (?, ?, ?, ?)",
+            (waiting.ticket, waiting.owner, waiting.nanos, json.dumps(waiting.blocked)),
+        )
+
+    def drop_waiting(self, ticket: int) -> None:
+        """See ``protocol.Transaction``."""
+        self._queue().pop(ticket, None)
+        self._db.execute("DELETE FROM waiting WHERE ticket = ?", (ticket,))
+
+
+# ---- reads that transactions and readers share ------------------------------------------------------
+
+
+def read_caps(db: apsw.Connection) -> dict[tuple[str, str, str], CapEntry]:
+    """Caps in force: of each key the latest word, unless it lifts the cap."""
+    caps: dict[tuple[str, str, str], CapEntry] = {}
+    for row in db.execute(f"SELECT {rows.CAP} FROM caps ORDER BY id"):
+        entry, dropped = rows.cap_of(row)
+        if dropped:
+            caps.pop(entry.cap.key, None)
+        else:
+            caps[entry.cap.key] = entry
+    return caps
+
+
+def read_account(db: apsw.Connection, key: AccountKey) -> Account | None:
+    """One account of the file."""
+    row = db.execute(
+        f"SELECT {rows.ACCOUNT} FROM accounts WHERE cap_scope = ? AND cap_per = ? AND cap_tz = ? "
+        "AND subject = ? AND window = ?",
+        (*key[0], key[1], key[2]),
+    ).fetchone()
+    return None if row is None else rows.account_of(row)
+
+
+def read_waiting(db: apsw.Connection) -> list[Waiting]:
+    """The queue, first come first."""
+    return [
+        rows.waiting_of(row)
+        for row in db.execute(f"SELECT {rows.WAITING} FROM waiting ORDER BY ticket")
+    ]
+
+
+def within(subject: str) -> tuple[str, list[Any]]:
+    """A condition on ``lines`` that keeps what lies within a scope."""
+    if not subject:
+        return "NOT (scope = 'simulated' OR (scope >= 'simulated/' AND scope < 'simulated0'))", []
+    # '0' is the character after '/', so this range is every path below the subject; it uses the index.
+    path = "(scope = ? OR (scope >= ? AND scope < ?))"
+    bounds = [subject, subject + "/", subject + "0"]
+    return f"({path} OR hold IN (SELECT hold FROM extra_scopes WHERE {path}))", [*bounds, *bounds]
+
+
+def read_sums(db: apsw.Connection, subject: str, from_us: int | None, to_us: int | None) -> Sums:
+    """Sums of the lines within a scope whose holds were made in the time given."""
+    condition, bindings = within(subject)
+    if from_us is not None:
+        condition += " AND held_at >= ?"
+        bindings.append(from_us)
+    if to_us is not None:
+        condition += " AND held_at < ?"
+        bindings.append(to_us)
+    row = db.execute(_SUMS + condition, bindings).fetchone()
+    assert row is not None
+    return Sums(posted=row[0], held=row[1], in_doubt=row[2])

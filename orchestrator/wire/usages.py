@@ -1,0 +1,221 @@
+"""Usages: what a response says was used, read into disjoint classes of tokens.
+
+A usage that can't be true (missing, negative, absurd) reads as None: then the hold stays, in doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+from budgets.shape import Geo, Shape, Speed, Tier, Ttl
+from budgets.usage import Usage
+
+#: No single response uses a thousand million of anything.
+_ABSURD = 1_000_000_000
+
+
+class Counted(NamedTuple):
+    """Tokens that count against the provider's rate limits."""
+
+    input_tokens: int
+    output_tokens: int
+
+
+def counted_for_limits(usage: Usage) -> Counted:
+    """What a usage counts against the rate limits: uncached input and writes; output."""
+    parts = usage.parts or (usage,)
+    return Counted(
+        input_tokens=sum(part.prompt_tokens - part.cache_read for part in parts),
+        output_tokens=sum(part.output_tokens for part in parts),
+    )
+
+
+def read_usage(message: Mapping[str, Any], *, requested: Shape | None) -> Usage | None:
+    """The usage of a response message.
+
+    Args:
+        message: the message as JSON: of a call, of a batch result, or put together from a stream.
+        requested: the shape that was held for it; says what a response leaves open (the longest
+            cache lifetime, the place, the speed). None if it is not known.
+
+    Returns:
+        The usage, or None if the response does not say in a believable way what was used.
+    """
+    raw = message.get("usage")
+    model = message.get("model") or (requested.model if requested else None)
+    if not isinstance(raw, Mapping) or not isinstance(model, str):
+        return None
+    try:
+        return _read(raw, model, message.get("stop_reason") == "refusal", requested)
+    except _UnbelievableError:
+        return None
+
+
+class _UnbelievableError(Exception):
+    """A count that can't be true."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Setting:
+    """What holds for every part of one response."""
+
+    tier: Tier
+    geo: Geo | None
+    speed: Speed
+    unsplit_ttl: Ttl
+
+
+def _read(raw: Mapping[str, Any], model: str, refused: bool, requested: Shape | None) -> Usage:
+    setting = _setting(raw, requested)
+    whole = _tokens(raw, model, setting)
+    tools = _mapping(raw.get("server_tool_use"))
+    searches = _count(tools.get("web_search_requests"))
+    parts = _parts(raw.get("iterations"), whole, refused, setting)
+    if refused and whole.output_tokens == 0 and not parts:
+        # Declined before any output: reported, but not charged.
+        whole = _nothing(model, setting)
+    elif not refused and not (whole.prompt_tokens or whole.output_tokens or parts):
+        # A real answer is never free: somebody in between has emptied the counts.
+        raise _UnbelievableError
+    return Usage(
+        model=model,
+        input_tokens=whole.input_tokens,
+        cache_write_5m=whole.cache_write_5m,
+        cache_write_1h=whole.cache_write_1h,
+        cache_write_unsplit=whole.cache_write_unsplit,
+        cache_read=whole.cache_read,
+        output_tokens=whole.output_tokens,
+        thinking_tokens=_thinking(raw),
+        web_searches=searches,
+        web_fetches=_count(tools.get("web_fetch_requests")),
+        code_executions=_count(tools.get("code_execution_requests")),
+        tier=setting.tier,
+        geo=setting.geo,
+        speed=setting.speed,
+        parts=parts,
+        unsplit_ttl=setting.unsplit_ttl,
+    )
+
+
+def _setting(raw: Mapping[str, Any], requested: Shape | None) -> _Setting:
+    geo = raw.get("inference_geo")
+    if geo is None or geo == "not_available":
+        geo = requested.geo if requested else None
+    elif geo not in {"global", "us"}:
+        # A place without a price of its own: the dearer of those that have one.
+        geo = "us"
+    speed = raw.get("speed")
+    if speed not in {"standard", "fast"}:
+        speed = requested.speed if requested else "standard"
+    return _Setting(
+        tier="batch" if raw.get("service_tier") == "batch" else "standard",
+        geo=cast("Geo | None", geo),
+        speed=cast("Speed", speed),
+        unsplit_ttl=(requested.cache_ttl if requested else None) or "1h",
+    )
+
+
+def _tokens(raw: Mapping[str, Any], model: str, setting: _Setting) -> Usage:
+    """The token classes of a usage or of one of its iterations."""
+    if raw.get("input_tokens") is None or raw.get("output_tokens") is None:
+        raise _UnbelievableError
+    split = _mapping(raw.get("cache_creation"))
+    five = _count(split.get("ephemeral_5m_input_tokens"))
+    hour = _count(split.get("ephemeral_1h_input_tokens"))
+    written = _count(raw.get("cache_creation_input_tokens"))
+    return Usage(
+        model=model,
+        input_tokens=_count(raw.get("input_tokens")),
+        cache_write_5m=five,
+        cache_write_1h=hour,
+        # A split larger than the total is believed: it is the dearer reading.
+        cache_write_unsplit=max(0, written - five - hour),
+        cache_read=_count(raw.get("cache_read_input_tokens")),
+        output_tokens=_count(raw.get("output_tokens")),
+        tier=setting.tier,
+        geo=setting.geo,
+        speed=setting.speed,
+        unsplit_ttl=setting.unsplit_ttl,
+    )
+
+
+def _parts(iterations: object, whole: Usage, refused: bool, setting: _Setting) -> tuple[Usage, ...]:
+    """Iterations as parts, without those that declined before any output (not charged)."""
+    if not iterations:
+        return ()
+    if not isinstance(iterations, (list, tuple)):
+        raise _UnbelievableError
+    kinds = [_mapping(item).get("type") for item in iterations]
+    served_by_fallback = "fallback_message" in kinds
+    charged: list[Usage] = []
+    sampled: list[Usage] = []
+    for kind, item in zip(kinds, iterations, strict=True):
+        raw = _mapping(item)
+        model = raw.get("model") or whole.model
+        if not isinstance(model, str):
+            raise _UnbelievableError
+        part = _tokens(raw, model, setting)
+        if kind not in {"compaction", "advisor_message"}:
+            sampled.append(part)
+        declined = kind == "message" and part.output_tokens == 0 and (refused or served_by_fallback)
+        if not declined:
+            charged.append(part)
+    if not refused or whole.output_tokens:
+        charged.extend(_unlisted(whole, sampled))
+    return tuple(charged) or (_nothing(whole.model, setting),)
+
+
+def _unlisted(whole: Usage, sampled: list[Usage]) -> list[Usage]:
+    """What the whole has beyond its iterations: a list with a gap must not make a bill smaller."""
+    rest = Usage(
+        model=whole.model,
+        input_tokens=max(0, whole.input_tokens - sum(one.input_tokens for one in sampled)),
+        cache_write_unsplit=max(0, _written(whole) - sum(_written(one) for one in sampled)),
+        cache_read=max(0, whole.cache_read - sum(one.cache_read for one in sampled)),
+        output_tokens=max(0, whole.output_tokens - sum(one.output_tokens for one in sampled)),
+        tier=whole.tier,
+        geo=whole.geo,
+        speed=whole.speed,
+        unsplit_ttl=whole.unsplit_ttl,
+    )
+    return [rest] if rest.prompt_tokens or rest.output_tokens else []
+
+
+def _written(usage: Usage) -> int:
+    return usage.cache_write_5m + usage.cache_write_1h + usage.cache_write_unsplit
+
+
+def _nothing(model: str, setting: _Setting) -> Usage:
+    return Usage(
+        model=model,
+        tier=setting.tier,
+        geo=setting.geo,
+        speed=setting.speed,
+        unsplit_ttl=setting.unsplit_ttl,
+    )
+
+
+def _thinking(raw: Mapping[str, Any]) -> int:
+    """Information only, so a bad figure is no reason to doubt the rest."""
+    try:
+        return _count(_mapping(raw.get("output_tokens_details")).get("thinking_tokens"))
+    except _UnbelievableError:
+        return 0
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise _UnbelievableError
+    return value
+
+
+def _count(value: object) -> int:
+    if value is None:
+        return 0
+    if type(value) is not int or not 0 <= value <= _ABSURD:
+        raise _UnbelievableError
+    return value
