@@ -209,8 +209,9 @@ class Rules:
             if account.latched:
                 _decline(request, binding, latched=True)
             if request.nanos <= limit and account.posted + request.nanos > limit:
-                account.latched = max(limit, 1)
-                txn.touch(account)
+                if request.latch:
+                    account.latched = max(limit, 1)
+                    txn.touch(account)
                 _decline(request, binding, latched=False)
             stuck = account.posted + account.in_doubt + min(request.tied, account.held)
             if stuck + request.nanos > limit:

@@ -154,6 +154,7 @@ class Ledger:
         note: Mapping[str, Any] | None = None,
         wait: bool = True,
         tied: int = 0,
+        latch: bool = True,
     ) -> HoldRequest:
         """A hold request for a call made here and now: below ``scope``, in the surrounding context."""
         return HoldRequest(
@@ -165,6 +166,7 @@ class Ledger:
             wait=wait,
             tied=tied,
             fresh_id=True,
+            latch=latch,
         )
 
     def hold(self, request: HoldRequest, *, timeout_s: float | None = None) -> Hold:

@@ -48,6 +48,8 @@ class HoldRequest:
         tied: nano-dollars of held money that this caller itself can't free while it waits (its own
             open streams).
         fresh_id: the id was just drawn at random, so that looking for it is needless.
+        latch: a decline for posted money shuts the scope (rule 13). False only asks: the caller has a
+            tighter bound to try next.
     """
 
     id: str
@@ -58,6 +60,7 @@ class HoldRequest:
     wait: bool = True
     tied: int = 0
     fresh_id: bool = False
+    latch: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,9 @@ class Content:
             if isinstance(block, str):
                 continue
             kind = block.get("type") if isinstance(block, Mapping) else None
+            if not isinstance(kind, str):
+                self.uncounted = True
+                continue
             if kind in TEXT_BLOCKS:
                 continue
             if kind in NESTING_BLOCKS:
@@ -97,7 +100,7 @@ class Content:
                 self.images += 1
             else:
                 self.documents += 1
-        elif given in {"url", "file"}:
+        elif given in ("url", "file"):
             self.remote = True
         else:
             self.uncounted = True

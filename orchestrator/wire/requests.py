@@ -253,7 +253,7 @@ def _service_tier(
 
 def _geo(body: Mapping[str, Any], model: str) -> Geo | None:
     geo = body.get("inference_geo")
-    if geo is None or geo in {"global", "us"}:
+    if geo in (None, "global", "us"):
         return cast("Geo | None", geo)
     msg = f"inference_geo: no price is known for {geo!r}; use 'global' or 'us'"
     raise UnknownPrice(msg, model=model, nearest=("global", "us"))

@@ -55,7 +55,7 @@ def _hop(entry: object, where: str, max_tokens: int, speed: Speed) -> Hop:
         raise InvalidInput(msg)
     # A left-out speed may be the request's; null is standard speed.
     named = entry.get("speed", speed)
-    if named not in {None, "standard", "fast"}:
+    if named not in (None, "standard", "fast"):
         msg = f"{where}.speed: no price is known for {named!r}; use 'standard' or 'fast'"
         raise UnknownPrice(msg, model=model, nearest=("standard", "fast"))
     return Hop(model=model, max_tokens=limit, speed="fast" if named == "fast" else "standard")
@@ -81,9 +81,9 @@ def read_compaction(
             raise _unknown(feature="compaction", what=kind)
         found = Compaction(tokens=tokens, trigger=None)
     for kind, edit in _edits(management):
-        if kind in FREE_EDITS:
+        if isinstance(kind, str) and kind in FREE_EDITS:
             continue
-        if kind not in COMPACTING_EDITS:
+        if not isinstance(kind, str) or kind not in COMPACTING_EDITS:
             raise _unknown(feature="context_management", what=kind)
         trigger = _trigger(edit)
         if found is None or (found.trigger is not None and trigger < found.trigger):

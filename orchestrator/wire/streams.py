@@ -58,7 +58,7 @@ class StreamReader:
     def feed(self, event: object) -> None:
         """Take one event. Unknown kinds are ignored."""
         kind = event.get("type") if isinstance(event, dict) else getattr(event, "type", None)
-        if kind == "content_block_delta" or kind not in _WATCHED:
+        if kind == "content_block_delta" or not isinstance(kind, str) or kind not in _WATCHED:
             return
         content = _plain(event)
         if kind == "message_start":

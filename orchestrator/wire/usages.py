@@ -103,11 +103,11 @@ def _setting(raw: Mapping[str, Any], requested: Shape | None) -> _Setting:
     geo = raw.get("inference_geo")
     if geo is None or geo == "not_available":
         geo = requested.geo if requested else None
-    elif geo not in {"global", "us"}:
+    elif geo not in ("global", "us"):
         # A place without a price of its own: the dearer of those that have one.
         geo = "us"
     speed = raw.get("speed")
-    if speed not in {"standard", "fast"}:
+    if speed not in ("standard", "fast"):
         speed = requested.speed if requested else "standard"
     return _Setting(
         tier="batch" if raw.get("service_tier") == "batch" else "standard",
@@ -157,7 +157,7 @@ def _parts(iterations: object, whole: Usage, refused: bool, setting: _Setting) -
         if not isinstance(model, str):
             raise _UnbelievableError
         part = _tokens(raw, model, setting)
-        if kind not in {"compaction", "advisor_message"}:
+        if kind not in ("compaction", "advisor_message"):
             sampled.append(part)
         declined = kind == "message" and part.output_tokens == 0 and (refused or served_by_fallback)
         if not declined:

@@ -155,15 +155,15 @@ async def test_tool_runner(sim: Simulator, client: AsyncAnthropic, threaded: boo
     assert ("thread" in first) is threaded
     prompts = [row.counts.prompt for row in sim.bill.rows]
     assert prompts[1] > prompts[0] > 346
-    assert prompts[1] == final.usage.input_tokens == 450
+    assert prompts[1] == final.usage.input_tokens == 451
 
 
 async def test_a_lost_thread_is_replayed(sim: Simulator, client: AsyncAnthropic) -> None:
     """A thread that expired is answered with thread_not_found, and the SDK sends all of it again."""
     thread = client.beta.messages.thread(model=MODEL, max_tokens=100)
-    await thread.send("first")
+    await thread.send(user("first"))
     sim.world.threads.clear()
-    await thread.send("second")
+    await thread.send(user("second"))
 
     continued, replayed = (json.loads(call.body) for call in sim.calls[1:])
     assert continued["thread"]["type"] == "continue"
@@ -182,8 +182,10 @@ async def test_a_reply_can_be_continued_once(client: AsyncAnthropic) -> None:
     again: dict[str, Any] = {"type": "continue", "previous_message_id": first.id}
     await client.beta.messages.create(**asked, messages=user("two"), thread=again)
 
-    with pytest.raises(anthropic.ThreadAlreadyContinuedError):
+    with pytest.raises(anthropic.BadRequestError) as caught:
         await client.beta.messages.create(**asked, messages=user("three"), thread=again)
+
+    assert caught.value.error_code == "thread_already_continued"
 
 
 async def test_tool_loop_of_given_length(client: AsyncAnthropic) -> None:

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from budgets.errors import InvalidInput
+from budgets.errors import BudgetError, InvalidInput
 from budgets.usage import Usage
 from orchestrator.wire import Allowances, Uses, read_request
+from orchestrator.wire.fields import PLAIN_FIELDS, RULED_FIELDS
 from orchestrator.wire.rounds import totals
 
 WINDOW = 10_000_000
@@ -28,9 +29,7 @@ def _text_block(text: str, marker: dict[str, Any]) -> dict[str, Any]:
 
 blocks = st.one_of(
     st.builds(_text_block, texts, markers),
-    st.builds(
-        lambda text: {"type": "tool_result", "tool_use_id": "t", "content": text}, texts
-    ),
+    st.builds(lambda text: {"type": "tool_result", "tool_use_id": "t", "content": text}, texts),
     st.builds(
         lambda key, value: {"type": "tool_use", "id": "t", "name": "n", "input": {key: value}},
         texts,
@@ -176,12 +175,12 @@ def _body(**more: Any) -> dict[str, Any]:
 
 def test_cached_input_is_held_like_any_other() -> None:
     """O-16: marking a prefix for the cache lowers nothing, since a miss must be expected."""
-    plain = read_request(_body(system=[{"type": "text", "text": "x" * 9_000}]), context_window=WINDOW)
+    plain = read_request(
+        _body(system=[{"type": "text", "text": "x" * 9_000}]), context_window=WINDOW
+    )
     marked = read_request(
         _body(
-            system=[
-                {"type": "text", "text": "x" * 9_000, "cache_control": {"type": "ephemeral"}}
-            ]
+            system=[{"type": "text", "text": "x" * 9_000, "cache_control": {"type": "ephemeral"}}]
         ),
         context_window=WINDOW,
     )
@@ -271,9 +270,7 @@ def test_a_thread_is_bounded_by_what_its_last_turn_used() -> None:
 def test_a_thread_keeps_its_server_tools_and_its_cache_lifetime() -> None:
     """A turn whose body names no tools can still search, and still writes the long cache."""
     tool = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
-    marked = [
-        {"type": "text", "text": "s", "cache_control": {"type": "ephemeral", "ttl": "1h"}}
-    ]
+    marked = [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral", "ttl": "1h"}}]
     allow = Allowances(web_search_tokens=1_000)
     first = read_request(
         _body(thread={"type": "create"}, tools=[tool], system=marked),
@@ -293,6 +290,36 @@ def test_a_thread_keeps_its_server_tools_and_its_cache_lifetime() -> None:
         assert later.shape.cache_ttl == "1h"
         assert later.shape.input_tokens > 5 * 500
         history = later.history(usage)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["type", "content", "source", "text", "model", "edits", "name", "ttl"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=10,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(sorted(PLAIN_FIELDS | RULED_FIELDS)), json_values, max_size=6),
+    st.lists(st.dictionaries(st.sampled_from(["role", "content"]), json_values), max_size=3),
+)
+def test_any_json_is_read_or_declined(fields: dict[str, Any], talk: list[Any]) -> None:
+    """Whatever a program sends, the answer is a bound or an error of ours, never a crash."""
+    body = {**fields, "model": "claude-sonnet-5-5", "messages": talk}
+    try:
+        reading = read_request(body, context_window=WINDOW)
+    except BudgetError:
+        return
+    assert reading.shape.input_tokens > 0
+    assert reading.shape.output_tokens >= 0
+    assert reading.tighten(10).input_tokens <= reading.shape.input_tokens
 
 
 def test_reading_is_fast_and_linear() -> None:

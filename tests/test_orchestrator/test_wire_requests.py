@@ -191,9 +191,7 @@ DECLINED: list[tuple[str, dict[str, Any], str, str]] = [
     ("compaction mode", _body(compaction={"type": "other"}), "compaction", "leave it out"),
     (
         "compacting edit",
-        _body(
-            system="x" * 200_000, context_management={"edits": [{"type": "compact_20260112"}]}
-        ),
+        _body(system="x" * 200_000, context_management={"edits": [{"type": "compact_20260112"}]}),
         "context_management",
         "compaction_tokens",
     ),

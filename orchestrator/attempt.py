@@ -1,0 +1,279 @@
+"""One HTTP attempt as money sees it: from its request to the one way in which its hold ends.
+
+Pure steps, shared by the async and the sync meter; nothing here waits or sends.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal
+
+import httpx2
+from anthropic import APIConnectionError
+
+from budgets.errors import BudgetError
+from budgets.pricing import cost
+from budgets.records import Ending, Hold
+from budgets.usage import Usage
+
+from .context import CallContext
+from .gate import Ticket
+from .wire import ErrorKind, Reading, StreamReader, classify, counted_for_limits, read_usage
+
+if TYPE_CHECKING:
+    from .meter import Meter
+
+logger = logging.getLogger("earmark")
+
+Fate = Literal["settle", "void", "doubt"]
+
+#: The connection was never made, so nothing can have been billed.
+_NEVER_CONNECTED = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+    httpx2.UnsupportedProtocol,
+)
+
+#: Streams that this context holds open: their money is not freed while it waits for more.
+open_streams: ContextVar[tuple[Attempt, ...]] = ContextVar("earmark_open_streams", default=())
+
+
+def tied_nanos() -> int:
+    """Held money of the streams that the caller itself has open."""
+    streams = open_streams.get()
+    if not streams:
+        return 0
+    return sum(
+        attempt.hold.nanos for attempt in streams if attempt.is_open and attempt.hold is not None
+    )
+
+
+class Attempt:
+    """State of one attempt; ends its hold exactly once, at the latest when it is collected."""
+
+    __slots__ = (
+        "__weakref__",
+        "begun_at",
+        "call",
+        "ended",
+        "hold",
+        "meter",
+        "reader",
+        "reading",
+        "request_id",
+        "span",
+        "status",
+        "threaded",
+        "ticket",
+        "was_sent",
+    )
+
+    def __init__(
+        self, meter: Meter, reading: Reading, call: CallContext, span: Any, *, threaded: bool
+    ) -> None:
+        self.meter = meter
+        self.reading = reading
+        self.call = call
+        self.span = span
+        self.threaded = threaded
+        self.request_id = ""
+        self.hold: Hold | None = None
+        self.ticket: Ticket | None = None
+        self.reader: StreamReader | None = None
+        self.ended = False
+        self.status = 0
+        self.begun_at = time.monotonic()
+        #: Set by the transport guard: whether its first byte has left; None where nobody can tell.
+        self.was_sent: bool | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Its hold counts still."""
+        return not self.ended
+
+    def start_stream(self, status: int, headers: Mapping[str, str]) -> None:
+        """The response is a stream: from here on its events decide."""
+        self.status = status
+        self.request_id = headers.get("request-id", "")
+        self.reader = StreamReader(self.reading.shape)
+        if self.ticket is not None:
+            self.ticket.observe(status, headers)
+
+    # ---- how it ends ------------------------------------------------------------------------------
+
+    def of_answer(
+        self, status: int, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[Ending, ErrorKind | None]:
+        """How a complete (not streamed) response ends the hold."""
+        self.status = status
+        self.request_id = headers.get("request-id", "")
+        if self.ticket is not None:
+            self.ticket.observe(status, headers)
+        if status >= 400:
+            kind = classify(status, _json(body), headers)
+            note = {"reason": f"{status} {kind.word}", "error": kind.reason}
+            return self._ending("void", note=note), kind
+        message = _json(body)
+        if not 200 <= status < 300 or message is None or "content" not in message:
+            note = {"reason": f"{status} without a message that can be read"}
+            return self._ending("doubt", note=note), None
+        usage = read_usage(message, requested=self.reading.shape)
+        note = {"stop_reason": message.get("stop_reason"), "message": message.get("id")}
+        return self.of_usage(usage, note), None
+
+    def of_usage(self, usage: Usage | None, note: dict[str, Any]) -> Ending:
+        """How a final usage ends the hold. Without one, or without a price, the whole hold is posted."""
+        hold = self.hold
+        assert hold is not None
+        if usage is None:
+            return self._ending("settle", nanos=hold.nanos, note={**note, "unpriced": "no usage"})
+        if self.threaded and note.get("message"):
+            self.meter.remember_thread(str(note["message"]), self.reading, usage)
+        if self.ticket is not None:
+            counted = counted_for_limits(usage)
+            self.ticket.usage(
+                input_tokens=counted.input_tokens, output_tokens=counted.output_tokens
+            )
+        try:
+            nanos = cost(usage, self.meter.prices, hold.held_at)
+        except BudgetError as error:
+            logger.error("%s; the whole hold of %s is posted", error, hold.id)  # noqa: TRY400
+            nanos, note = hold.nanos, {**note, "unpriced": str(error)}
+        return self._ending("settle", nanos=nanos, usage=usage, note=note)
+
+    def of_failure(self, error: BaseException) -> Ending:
+        """How an exception in place of a response ends the hold."""
+        name = type(error).__name__
+        if self.was_sent is False:
+            return self._ending("void", note={"reason": f"{name} before it was sent"})
+        if isinstance(error, APIConnectionError) and isinstance(error.__cause__, _NEVER_CONNECTED):
+            return self._ending(
+                "void", note={"reason": f"{type(error.__cause__).__name__}: no connection"}
+            )
+        cause = error.__cause__
+        inner = f" ({type(cause).__name__})" if isinstance(cause, Exception) else ""
+        return self._ending("doubt", note={"reason": f"{name}{inner} after it was sent"})
+
+    def of_stream(self, error: BaseException | None) -> Ending:
+        """How the end of a stream, proper or not, ends the hold."""
+        reader = self.reader
+        assert reader is not None
+        note: dict[str, Any] = {
+            "stop_reason": reader.stop_reason,
+            "message": reader.message_id,
+            "stream": True,
+        }
+        if reader.finished:
+            return self.of_usage(reader.usage, note)
+        kind = _error_inside(error)
+        if kind is not None and not reader.begun:
+            return self._ending("void", note={**note, "reason": f"{kind} before any output"})
+        why = kind or (
+            type(error).__name__ if error is not None else "it ended without its final usage"
+        )
+        return self._ending("doubt", note={**note, "reason": f"stream cut: {why}"})
+
+    def _ending(
+        self,
+        kind: Fate,
+        *,
+        nanos: int = 0,
+        usage: Usage | None = None,
+        note: dict[str, Any],
+    ) -> Ending:
+        assert self.hold is not None
+        facts = {name: value for name, value in note.items() if value is not None}
+        if self.request_id:
+            facts["request_id"] = self.request_id
+        return Ending(
+            hold=self.hold.id,
+            kind=kind,
+            nanos=nanos,
+            usage=None if usage is None else usage_record(usage),
+            note=facts,
+        )
+
+    # ---- the last word ----------------------------------------------------------------------------
+
+    def finish(self, ending: Ending) -> None:
+        """Everything that follows the end of a hold, but for writing it down."""
+        self.ended = True
+        if self.ticket is not None:
+            self.ticket.close()
+        self.meter.tell(self, ending)
+
+    def abandon(self, error: BaseException | None) -> None:
+        """End it without waiting: from a finalizer, or while being cancelled. Does nothing if it has ended."""
+        if self.ended or self.hold is None:
+            if not self.ended and self.ticket is not None:
+                self.ticket.close()
+            return
+        ending = (
+            self.of_stream(error)
+            if self.reader is not None
+            else self.of_failure(error or _Dropped())
+        )
+        self.finish(ending)
+        self.meter.ledger.end_soon(ending)
+
+    def __del__(self) -> None:
+        if not self.ended and self.hold is not None:
+            self.abandon(None)
+
+
+class _Dropped(Exception):  # noqa: N818 - a reason, never raised
+    pass
+
+
+def usage_record(usage: Usage) -> dict[str, Any]:
+    """A usage as it is written down: everything that its cost is derived from, zeros left out."""
+    record: dict[str, Any] = {
+        name: value
+        for name, value in asdict(usage).items()
+        if value not in (0, None, (), "standard") and name not in {"parts", "unsplit_ttl"}
+    }
+    writes = usage.cache_write_5m + usage.cache_write_1h + usage.cache_write_unsplit
+    parts = usage.parts
+    record["input_tokens"] = _billed(usage, "input_tokens")
+    record["output_tokens"] = _billed(usage, "output_tokens")
+    record["cache_read_tokens"] = _billed(usage, "cache_read")
+    record["cache_write_tokens"] = (
+        sum(p.cache_write_5m + p.cache_write_1h + p.cache_write_unsplit for p in parts)
+        if parts
+        else writes
+    )
+    if usage.cache_write_unsplit or any(part.cache_write_unsplit for part in parts):
+        record["unsplit_ttl"] = usage.unsplit_ttl
+    if parts:
+        record["parts"] = [usage_record(part) for part in parts]
+    return record
+
+
+def _billed(usage: Usage, name: str) -> int:
+    """Where iterations are listed they are the bill, and the totals must say so."""
+    if usage.parts:
+        return sum(getattr(part, name) for part in usage.parts)
+    return int(getattr(usage, name))
+
+
+def _json(body: bytes | None) -> dict[str, Any] | None:
+    try:
+        value = json.loads(body or b"")
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _error_inside(error: BaseException | None) -> str | None:
+    """The type of an error that the provider sent inside a 200 stream; None for any other end."""
+    body = getattr(error, "body", None)
+    if getattr(error, "status_code", None) != 200 or not isinstance(body, Mapping):
+        return None
+    inner = body.get("error")
+    return str(inner.get("type")) if isinstance(inner, Mapping) else "error"

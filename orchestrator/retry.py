@@ -1,0 +1,145 @@
+"""Retries: one policy, one owner. The SDK's own are off where this one is used.
+
+Driven by tenacity, guided by what kind of error it is (``wire.classify``) and by ``retry-after``. Each try
+is an attempt of its own with its own hold. Rate limits are waited for in the gate, which pauses everyone
+who shares them; spend limits, declines and the caller's mistakes are never tried again.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from anthropic import APIConnectionError
+from tenacity import AsyncRetrying, RetryCallState, Retrying
+
+from .wire import ErrorKind
+
+
+class Answer(NamedTuple):
+    """A response, and what kind of error it is, if it is one."""
+
+    response: Any
+    error: ErrorKind | None
+
+
+@dataclass(slots=True)
+class RetryBudget:
+    """How many retries a whole run may still make, so that a bad hour does not become a storm.
+
+    Args:
+        most: retries over all calls together.
+    """
+
+    most: int = 1000
+    _used: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self) -> bool:
+        """Use one; False if none is left."""
+        with self._lock:
+            if self._used >= self.most:
+                return False
+            self._used += 1
+            return True
+
+    @property
+    def used(self) -> int:
+        """Retries made so far."""
+        return self._used
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """When and how often to try again.
+
+    Attributes:
+        attempts: tries of one call in all, the first included, for overload, time-outs and faults of
+            the network or the server.
+        rate_limited: tries in all while the answer is 429; the gate has waited before each.
+        first_s, longest_s: the wait doubles from the first to the longest; a ``retry-after`` above it
+            is honoured in full. Jitter is added on top.
+        budget: shared by all calls of a run.
+    """
+
+    attempts: int = 5
+    rate_limited: int = 20
+    first_s: float = 0.5
+    longest_s: float = 60.0
+    budget: RetryBudget = field(default_factory=RetryBudget)
+
+    def asynchronous(
+        self, deadline: float | None, on_retry: Callable[[RetryCallState], None]
+    ) -> AsyncRetrying:
+        """Drive one call of an async client; ``deadline`` is in ``time.monotonic`` seconds."""
+        return AsyncRetrying(
+            retry=self._again,
+            wait=self._wait,
+            stop=self._stop(deadline),
+            before_sleep=on_retry,
+            retry_error_callback=_last,
+        )
+
+    def blocking(
+        self, deadline: float | None, on_retry: Callable[[RetryCallState], None]
+    ) -> Retrying:
+        """Drive one call of a sync client."""
+        return Retrying(
+            retry=self._again,
+            wait=self._wait,
+            stop=self._stop(deadline),
+            before_sleep=on_retry,
+            retry_error_callback=_last,
+        )
+
+    def _again(self, state: RetryCallState) -> bool:
+        return is_retryable(state) is not None
+
+    def _wait(self, state: RetryCallState) -> float:
+        kind = is_retryable(state)
+        if kind == "rate_limited":
+            return 0.0
+        asked = _kind_of(state)
+        floor = asked.retry_after_s if asked is not None and asked.retry_after_s else 0.0
+        wait = max(min(self.first_s * 2 ** (state.attempt_number - 1), self.longest_s), floor)
+        return float(wait * (1 + 0.25 * random.random()))
+
+    def _stop(self, deadline: float | None) -> Callable[[RetryCallState], bool]:
+        def stop(state: RetryCallState) -> bool:
+            most = self.rate_limited if is_retryable(state) == "rate_limited" else self.attempts
+            if state.attempt_number >= most:
+                return True
+            if deadline is not None and time.monotonic() + state.upcoming_sleep > deadline:
+                return True
+            return not self.budget.take()
+
+        return stop
+
+
+def is_retryable(state: RetryCallState) -> str | None:
+    """Why the last try may be repeated: a word of ``wire.errors``; None if it may not."""
+    outcome = state.outcome
+    assert outcome is not None
+    if outcome.failed:
+        # Anything else that is raised is a decline, a mistake or a cancellation.
+        return "infra" if isinstance(outcome.exception(), APIConnectionError) else None
+    kind = _kind_of(state)
+    return kind.word if kind is not None and kind.retryable else None
+
+
+def _kind_of(state: RetryCallState) -> ErrorKind | None:
+    outcome = state.outcome
+    if outcome is None or outcome.failed:
+        return None
+    answer = outcome.result()
+    return answer.error if isinstance(answer, Answer) else None
+
+
+def _last(state: RetryCallState) -> Any:
+    """Out of tries: the last answer or error is the caller's."""
+    assert state.outcome is not None
+    return state.outcome.result()
