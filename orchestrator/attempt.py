@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+import weakref
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import asdict
@@ -32,6 +33,9 @@ logger = logging.getLogger("earmark")
 
 Fate = Literal["settle", "void", "doubt"]
 
+#: The status that an error would have had, had it not come inside a stream.
+_LATE_STATUS = {"rate_limited": 429, "overloaded": 529}
+
 #: The connection was never made, so nothing can have been billed.
 _NEVER_CONNECTED = (
     httpx2.ConnectError,
@@ -40,18 +44,24 @@ _NEVER_CONNECTED = (
     httpx2.UnsupportedProtocol,
 )
 
-#: Streams that this context holds open: their money is not freed while it waits for more.
-open_streams: ContextVar[tuple[Attempt, ...]] = ContextVar("earmark_open_streams", default=())
+#: Steps of the SDK that come before a request is sent.
+_BEFORE_SENDING = frozenset({"_prepare_options", "_build_request", "_prepare_request"})
+
+#: Streams that this context holds open: their money is not freed while it waits for more. Weak: a
+#: stream that was dropped must be collected, and so end, though its context lives on.
+_open_streams: ContextVar[tuple[weakref.ref[Attempt], ...]] = ContextVar(
+    "earmark_open_streams", default=()
+)
+
+
+def _streams_open_here() -> list[Attempt]:
+    found = [reference() for reference in _open_streams.get()]
+    return [attempt for attempt in found if attempt is not None and attempt.is_open]
 
 
 def tied_nanos() -> int:
     """Held money of the streams that the caller itself has open."""
-    streams = open_streams.get()
-    if not streams:
-        return 0
-    return sum(
-        attempt.hold.nanos for attempt in streams if attempt.is_open and attempt.hold is not None
-    )
+    return sum(one.held_nanos for one in _streams_open_here())
 
 
 class Attempt:
@@ -89,8 +99,13 @@ class Attempt:
         self.ended = False
         self.status = 0
         self.begun_at = time.monotonic()
-        #: Set by the transport guard: whether its first byte has left; None where nobody can tell.
+        #: Set by the transport guard: whether its first byte can have left; None where nobody can tell.
         self.was_sent: bool | None = None
+
+    @property
+    def held_nanos(self) -> int:
+        """What is held for it."""
+        return 0 if self.hold is None else self.hold.nanos
 
     @property
     def is_open(self) -> bool:
@@ -104,6 +119,8 @@ class Attempt:
         self.reader = StreamReader(self.reading.shape)
         if self.ticket is not None:
             self.ticket.observe(status, headers)
+        live = (weakref.ref(one) for one in _streams_open_here())
+        _open_streams.set((*live, weakref.ref(self)))
 
     # ---- how it ends ------------------------------------------------------------------------------
 
@@ -113,19 +130,21 @@ class Attempt:
         """How a complete (not streamed) response ends the hold."""
         self.status = status
         self.request_id = headers.get("request-id", "")
+        kind = classify(status, _json(body), headers) if status >= 400 else None
         if self.ticket is not None:
-            self.ticket.observe(status, headers)
-        if status >= 400:
-            kind = classify(status, _json(body), headers)
+            # Being out of money is no sign of going too fast, though it may come as 429.
+            spent = kind is not None and kind.word == "spend_limit"
+            self.ticket.observe(402 if spent else status, headers)
+        if kind is not None:
             note = {"reason": f"{status} {kind.word}", "error": kind.reason}
             return self._ending("void", note=note), kind
         message = _json(body)
         if not 200 <= status < 300 or message is None or "content" not in message:
-            note = {"reason": f"{status} without a message that can be read"}
-            return self._ending("doubt", note=note), None
+            unread = {"reason": f"{status} without a message that can be read"}
+            return self._ending("doubt", note=unread), None
         usage = read_usage(message, requested=self.reading.shape)
-        note = {"stop_reason": message.get("stop_reason"), "message": message.get("id")}
-        return self.of_usage(usage, note), None
+        facts = {"stop_reason": message.get("stop_reason"), "message": message.get("id")}
+        return self.of_usage(usage, facts), None
 
     def of_usage(self, usage: Usage | None, note: dict[str, Any]) -> Ending:
         """How a final usage ends the hold. Without one, or without a price, the whole hold is posted."""
@@ -150,7 +169,10 @@ class Attempt:
     def of_failure(self, error: BaseException) -> Ending:
         """How an exception in place of a response ends the hold."""
         name = type(error).__name__
-        if self.was_sent is False:
+        if self.status >= 400:
+            # Its body could not be read, but an error status was there before any output.
+            return self._ending("void", note={"reason": f"{self.status}, then {name}"})
+        if self.was_sent is False or _was_being_prepared(error):
             return self._ending("void", note={"reason": f"{name} before it was sent"})
         if isinstance(error, APIConnectionError) and isinstance(error.__cause__, _NEVER_CONNECTED):
             return self._ending(
@@ -159,6 +181,12 @@ class Attempt:
         cause = error.__cause__
         inner = f" ({type(cause).__name__})" if isinstance(cause, Exception) else ""
         return self._ending("doubt", note={"reason": f"{name}{inner} after it was sent"})
+
+    def of_events(self) -> Ending | None:
+        """How the events of a stream end the hold, once they decide it; None before."""
+        reader = self.reader
+        assert reader is not None
+        return self.of_stream(None) if reader.finished or reader.error is not None else None
 
     def of_stream(self, error: BaseException | None) -> Ending:
         """How the end of a stream, proper or not, ends the hold."""
@@ -171,12 +199,17 @@ class Attempt:
         }
         if reader.finished:
             return self.of_usage(reader.usage, note)
-        kind = _error_inside(error)
-        if kind is not None and not reader.begun:
-            return self._ending("void", note={**note, "reason": f"{kind} before any output"})
-        why = kind or (
-            type(error).__name__ if error is not None else "it ended without its final usage"
-        )
+        if reader.error is not None:
+            kind = classify(200, reader.error)
+            note["error"] = kind.reason
+            if self.ticket is not None and kind.word in _LATE_STATUS:
+                self.ticket.observe(_LATE_STATUS[kind.word], {})
+            if not reader.begun:
+                return self._ending(
+                    "void", note={**note, "reason": f"{kind.word} before any output"}
+                )
+            return self._ending("doubt", note={**note, "reason": f"stream cut: {kind.word}"})
+        why = type(error).__name__ if error is not None else "it ended without its final usage"
         return self._ending("doubt", note={**note, "reason": f"stream cut: {why}"})
 
     def _ending(
@@ -227,8 +260,8 @@ class Attempt:
             self.abandon(None)
 
 
-class _Dropped(Exception):  # noqa: N818 - a reason, never raised
-    pass
+class _Dropped(Exception):
+    """A reason, never raised."""
 
 
 def usage_record(usage: Usage) -> dict[str, Any]:
@@ -265,15 +298,18 @@ def _billed(usage: Usage, name: str) -> int:
 def _json(body: bytes | None) -> dict[str, Any] | None:
     try:
         value = json.loads(body or b"")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
-def _error_inside(error: BaseException | None) -> str | None:
-    """The type of an error that the provider sent inside a 200 stream; None for any other end."""
-    body = getattr(error, "body", None)
-    if getattr(error, "status_code", None) != 200 or not isinstance(body, Mapping):
-        return None
-    inner = body.get("error")
-    return str(inner.get("type")) if isinstance(inner, Mapping) else "error"
+def _was_being_prepared(error: BaseException) -> bool:
+    """Whether the SDK was still building the request (no key, say), so that nothing can have left."""
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if code.co_name in _BEFORE_SENDING:
+            module = str(trace.tb_frame.f_globals.get("__name__", ""))
+            return module.partition(".")[0] == "anthropic"
+        trace = trace.tb_next
+    return False

@@ -7,66 +7,46 @@ can cost in ``wire``, and who may go now in the gate and the ledger.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import re
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
-import anthropic
-from anthropic import APIRequest, Middleware
-from anthropic.types import MessageTokensCount
+import httpx2
+from anthropic import APIConnectionError, APIError, APIRequest, Middleware
 from opentelemetry import trace
 
 from budgets.errors import BudgetError, BudgetExceeded
 from budgets.ledger import Ledger
 from budgets.prices import PriceBook, default_book
 from budgets.pricing import bound
-from budgets.records import Ending, Hold
+from budgets.records import Ending, Hold, HoldRequest
 from budgets.scopes import normal_scope
 from budgets.shape import Shape
 from budgets.usage import Usage
 
-from .attempt import Attempt, open_streams, tied_nanos
+from .attempt import Attempt, tied_nanos
 from .context import current_call
-from .errors import Unmetered
+from .errors import ConfigError, Unmetered
 from .gate import Gate
-from .metered_stream import ATTEMPT, MeteredAsyncStream, MeteredStream
+from .listener import Listener
+from .metered_stream import watch
+from .outgoing import betas_of, count_request, model_of, prepared, tightened
 from .retry import Answer, Retry
+from .spans import mark_span
+from .swallowed import raise_swallowed, remember_decline
 from .transport import HOLD_HEADER, Passes
-from .wire import Allowances, ErrorKind, History, Reading, classify_path, read_request
-from .wire.counts import read_count
+from .wire import Allowances, History, Reading, classify_path, read_request
 
 logger = logging.getLogger("earmark")
 
-_DECLINE_ID = re.compile(r"decline-[0-9a-f]{12}")
 _THREADS_MAX = 10_000
-_DECLINES_MAX = 1_000
+_GIVEN_UP_MAX = 1_000
 
 #: Meters on one ledger share a gate unless they are given one: they share the key's limits, too.
 _default_gates: weakref.WeakKeyDictionary[Ledger, Gate] = weakref.WeakKeyDictionary()
-
-
-class Listener(Protocol):
-    """Hears what a meter does; ``Run`` journals it."""
-
-    def before_call(self) -> None:
-        """Called before anything else; raise to keep the call from being made."""
-
-    def held(self, attempt: Attempt) -> None:
-        """A hold was made."""
-
-    def ended(self, attempt: Attempt, ending: Ending) -> None:
-        """A hold ends so; it is being written."""
-
-    def declined(self, error: BudgetError) -> None:
-        """A call was declined."""
-
-    def retrying(self, error: ErrorKind | None, tries: int, wait_s: float) -> None:
-        """A try failed and will be repeated."""
 
 
 class Meter(Middleware):
@@ -113,7 +93,7 @@ class Meter(Middleware):
         self._listener = listener
         self._passes = passes
         self._threads: OrderedDict[str, History] = OrderedDict()
-        self._declines: OrderedDict[str, BudgetExceeded] = OrderedDict()
+        self._given_up: OrderedDict[str, str] = OrderedDict()
 
     # ---- the async client -------------------------------------------------------------------------
 
@@ -126,8 +106,14 @@ class Meter(Middleware):
             return await self._count_gated_async(request, call_next)
         if self.retry is None:
             return (await self._once_async(request, call_next)).response
+        self._raise_given_up(request)
         retrying = self.retry.asynchronous(self.deadline, self._retrying)
-        return (await retrying(self._once_async, request, call_next)).response
+        try:
+            answer: Answer = await retrying(self._once_async, request, call_next)
+        except APIConnectionError as error:
+            self._give_up(request, error)
+            raise
+        return _last_word(answer)
 
     async def _once_async(self, request: APIRequest, call_next: Any) -> Answer:
         attempt = self._read(request)
@@ -135,17 +121,19 @@ class Meter(Middleware):
         try:
             await self._hold_async(attempt, request, call_next)
             await attempt.ticket.pace(**_pace(attempt, self.deadline))
+            sent = self._prepare(attempt, request)
         except BaseException as error:
             self._not_sent(attempt, error)
             raise
-        sent = self._prepare(attempt, request, MeteredAsyncStream)
         try:
             response = await call_next(sent)
-            body = (
-                None
-                if self._is_stream(attempt, response)
-                else await _read_async(response.http_response)
-            )
+            plain = _plain(response)
+            attempt.status = plain.status_code
+            if self._is_stream(attempt, plain):
+                ending, failure = watch(attempt, plain), None
+            else:
+                body = bytes(await plain.aread())
+                ending, failure = attempt.of_answer(plain.status_code, body, plain.headers)
         except Exception as error:
             if not attempt.ended:
                 await self._end_async(attempt, attempt.of_failure(error))
@@ -153,11 +141,11 @@ class Meter(Middleware):
         except BaseException as error:
             attempt.abandon(error)
             raise
-        if body is None:
-            return Answer(response, None)
-        ending, failure = attempt.of_answer(response.status_code, body, response.headers)
-        await self._end_async(attempt, ending)
-        return Answer(response, self._final(response, failure))
+        if ending is not None:
+            await self._end_async(attempt, ending)
+        if failure is not None and not failure.retryable:
+            _do_not_repeat(plain)
+        return Answer(response, failure)
 
     async def _hold_async(self, attempt: Attempt, request: APIRequest, call_next: Any) -> None:
         reading = attempt.reading
@@ -165,30 +153,34 @@ class Meter(Middleware):
         if reading.needs_count:
             shape = await self._counted_async(attempt, request, call_next)
         elif reading.countable is not None:
+            # By bytes first, without a latch: what they decline, the counter may let through.
+            probe = self._request(attempt, shape, latch=False)
             try:
-                self._held(
-                    attempt, await self.ledger.hold_async(self._request(attempt, shape, probe=True))
-                )
+                self._held(attempt, await self.ledger.hold_async(probe))
+                return
             except BudgetExceeded as declined:
                 if self._count_could_help(reading, declined):
                     shape = await self._counted_async(attempt, request, call_next)
-            else:
-                return
         self._held(attempt, await self.ledger.hold_async(self._request(attempt, shape)))
 
     async def _counted_async(self, attempt: Attempt, request: APIRequest, call_next: Any) -> Shape:
-        counting = _count_request(request, attempt.reading)
-        response = await self._count_gated_async(counting, call_next)
-        return _tightened(
-            attempt.reading, response.status_code, await _read_async(response.http_response)
-        )
+        """The shape by the token counter, or by bytes if it can't be reached."""
+        reading = attempt.reading
+        try:
+            answer = await self._count_gated_async(count_request(request, reading), call_next)
+            body = bytes(await answer.http_response.aread())
+        except (APIError, httpx2.HTTPError) as error:
+            logger.warning("the token counter could not be reached (%s)", type(error).__name__)
+            return reading.shape
+        return tightened(reading, answer.status_code, body)
 
     async def _count_gated_async(self, request: APIRequest, call_next: Any) -> Any:
-        ticket = await self.gate.enter(_model_of(request), self.deadline, lane="count_tokens")
+        ticket = await self.gate.enter(model_of(request), self.deadline, lane="count_tokens")
         with ticket:
             await ticket.pace(input_tokens=0, output_tokens=0, deadline=self.deadline)
             response = await call_next(request)
-            ticket.observe(response.status_code, response.headers)
+            plain = _plain(response)
+            ticket.observe(plain.status_code, plain.headers)
             return response
 
     async def _end_async(self, attempt: Attempt, ending: Ending) -> None:
@@ -213,8 +205,14 @@ class Meter(Middleware):
             return self._count_gated(request, call_next)
         if self.retry is None:
             return self._once(request, call_next).response
+        self._raise_given_up(request)
         retrying = self.retry.blocking(self.deadline, self._retrying)
-        return retrying(self._once, request, call_next).response
+        try:
+            answer: Answer = retrying(self._once, request, call_next)
+        except APIConnectionError as error:
+            self._give_up(request, error)
+            raise
+        return _last_word(answer)
 
     def _once(self, request: APIRequest, call_next: Any) -> Answer:
         attempt = self._read(request)
@@ -222,13 +220,19 @@ class Meter(Middleware):
         try:
             self._hold(attempt, request, call_next)
             attempt.ticket.pace_sync(**_pace(attempt, self.deadline))
+            sent = self._prepare(attempt, request)
         except BaseException as error:
             self._not_sent(attempt, error)
             raise
-        sent = self._prepare(attempt, request, MeteredStream)
         try:
             response = call_next(sent)
-            body = None if self._is_stream(attempt, response) else response.http_response.read()
+            plain = _plain(response)
+            attempt.status = plain.status_code
+            if self._is_stream(attempt, plain):
+                ending, failure = watch(attempt, plain), None
+            else:
+                body = plain.read()
+                ending, failure = attempt.of_answer(plain.status_code, body, plain.headers)
         except Exception as error:
             if not attempt.ended:
                 self._end(attempt, attempt.of_failure(error))
@@ -236,11 +240,11 @@ class Meter(Middleware):
         except BaseException as error:
             attempt.abandon(error)
             raise
-        if body is None:
-            return Answer(response, None)
-        ending, failure = attempt.of_answer(response.status_code, body, response.headers)
-        self._end(attempt, ending)
-        return Answer(response, self._final(response, failure))
+        if ending is not None:
+            self._end(attempt, ending)
+        if failure is not None and not failure.retryable:
+            _do_not_repeat(plain)
+        return Answer(response, failure)
 
     def _hold(self, attempt: Attempt, request: APIRequest, call_next: Any) -> None:
         reading = attempt.reading
@@ -248,26 +252,34 @@ class Meter(Middleware):
         if reading.needs_count:
             shape = self._counted(attempt, request, call_next)
         elif reading.countable is not None:
+            # By bytes first, without a latch: what they decline, the counter may let through.
+            probe = self._request(attempt, shape, latch=False)
             try:
-                self._held(attempt, self.ledger.hold(self._request(attempt, shape, probe=True)))
+                self._held(attempt, self.ledger.hold(probe))
+                return
             except BudgetExceeded as declined:
                 if self._count_could_help(reading, declined):
                     shape = self._counted(attempt, request, call_next)
-            else:
-                return
         self._held(attempt, self.ledger.hold(self._request(attempt, shape)))
 
     def _counted(self, attempt: Attempt, request: APIRequest, call_next: Any) -> Shape:
-        counting = _count_request(request, attempt.reading)
-        response = self._count_gated(counting, call_next)
-        return _tightened(attempt.reading, response.status_code, response.http_response.read())
+        """The shape by the token counter, or by bytes if it can't be reached."""
+        reading = attempt.reading
+        try:
+            answer = self._count_gated(count_request(request, reading), call_next)
+            body = answer.http_response.read()
+        except (APIError, httpx2.HTTPError) as error:
+            logger.warning("the token counter could not be reached (%s)", type(error).__name__)
+            return reading.shape
+        return tightened(reading, answer.status_code, body)
 
     def _count_gated(self, request: APIRequest, call_next: Any) -> Any:
-        ticket = self.gate.enter_sync(_model_of(request), self.deadline, lane="count_tokens")
+        ticket = self.gate.enter_sync(model_of(request), self.deadline, lane="count_tokens")
         with ticket:
             ticket.pace_sync(input_tokens=0, output_tokens=0, deadline=self.deadline)
             response = call_next(request)
-            ticket.observe(response.status_code, response.headers)
+            plain = _plain(response)
+            ticket.observe(plain.status_code, plain.headers)
             return response
 
     def _end(self, attempt: Attempt, ending: Ending) -> None:
@@ -301,7 +313,7 @@ class Meter(Middleware):
             )
         if kind == "unmetered":
             raise Unmetered(
-                f"{request.method} {request.url}: this request can bill and no price is known for it, so it was not "
+                f"{request.method.upper()} {request.url}: this request can bill and no price is known for it, so it was not "
                 "sent; use a client without a meter and watch its spend yourself"
             )
         return kind
@@ -310,13 +322,13 @@ class Meter(Middleware):
         body = request.json
         if not isinstance(body, Mapping):
             raise Unmetered(
-                f"{request.method} {request.url}: its body is not JSON, so it can't be priced"
+                f"{request.method.upper()} {request.url}: its body is not JSON, so it can't be priced"
             )
-        self._raise_swallowed(body)
+        raise_swallowed(body)
         try:
             reading = read_request(
                 body,
-                betas=_betas(request.headers),
+                betas=betas_of(request),
                 allow=self.allow,
                 context_window=self.prices.context_window(str(body.get("model"))),
                 history=self._thread_of(body),
@@ -328,26 +340,7 @@ class Meter(Middleware):
             self, reading, current_call(), trace.get_current_span(), threaded="thread" in body
         )
 
-    def _raise_swallowed(self, body: Mapping[str, Any]) -> None:
-        """End a tool loop that turned our decline into a tool result: raise it again."""
-        if not self._declines:
-            return
-        messages = body.get("messages")
-        last = messages[-1] if isinstance(messages, list) and messages else None
-        content = last.get("content") if isinstance(last, Mapping) else None
-        if not isinstance(content, list):
-            return
-        for block in content:
-            if (
-                isinstance(block, Mapping)
-                and block.get("type") == "tool_result"
-                and block.get("is_error")
-            ):
-                for found in _DECLINE_ID.findall(str(block.get("content"))):
-                    if found in self._declines:
-                        raise self._declines[found]
-
-    def _request(self, attempt: Attempt, shape: Shape, *, probe: bool = False) -> Any:
+    def _request(self, attempt: Attempt, shape: Shape, *, latch: bool = True) -> HoldRequest:
         try:
             nanos = bound(shape, self.prices, datetime.now(UTC))
         except BudgetError as error:
@@ -365,8 +358,7 @@ class Meter(Middleware):
             scope=self.scope,
             model=attempt.reading.model,
             note=note,
-            wait=not probe,
-            latch=not probe,
+            latch=latch,
             tied=tied_nanos(),
         )
 
@@ -397,47 +389,37 @@ class Meter(Middleware):
 
     def _hear_decline(self, error: BudgetError) -> None:
         if isinstance(error, BudgetExceeded):
-            self._declines[error.id] = error
-            if len(self._declines) > _DECLINES_MAX:
-                self._declines.popitem(last=False)
+            remember_decline(error)
         if self._listener is not None:
             self._listener.declined(error)
 
-    def _prepare(self, attempt: Attempt, request: APIRequest, stream_class: Any) -> APIRequest:
-        """The request as it will be sent: with the limits that make the hold bind, and a stream that settles."""
-        reading = attempt.reading
-        options = request.options.model_copy()
-        if reading.changes:
-            options.json_data = {**request.json, **reading.changes}  # type: ignore[dict-item]
+    def _prepare(self, attempt: Attempt, request: APIRequest) -> APIRequest:
+        headers = {}
         if self._passes is not None:
-            options.headers = {**request.headers, HOLD_HEADER: self._passes.issue(attempt)}
-        stream_cls = request.stream_cls
-        if request.stream:
-            stream_cls = _metered(stream_class, stream_cls)
-        return APIRequest(
-            options=options,
-            cast_to=request.cast_to,
-            stream=request.stream,
-            stream_cls=stream_cls,
-            retries_taken=request.retries_taken,
-        )
+            headers[HOLD_HEADER] = self._passes.issue(attempt)
+        return prepared(request, attempt.reading, headers)
 
-    def _is_stream(self, attempt: Attempt, response: Any) -> bool:
+    def _is_stream(self, attempt: Attempt, response: httpx2.Response) -> bool:
         """A successful stream is settled when it ends; everything else now."""
-        plain = response.http_response
-        if not attempt.reading.stream or not 200 <= plain.status_code < 300:
+        if not attempt.reading.stream or not 200 <= response.status_code < 300:
             return False
-        attempt.start_stream(plain.status_code, plain.headers)
-        plain.extensions[ATTEMPT] = attempt
-        live = tuple(other for other in open_streams.get() if other.is_open)
-        open_streams.set((*live, attempt))
+        attempt.start_stream(response.status_code, response.headers)
+        self._mark_span(attempt, "doubt", attempt.held_nanos)
         return True
 
-    def _final(self, response: Any, failure: ErrorKind | None) -> ErrorKind | None:
-        """Keep the client from repeating what repeating can't help."""
-        if failure is not None and not failure.retryable:
-            response.http_response.headers["x-should-retry"] = "false"
-        return failure
+    # ---- retries ----------------------------------------------------------------------------------
+
+    def _give_up(self, request: APIRequest, error: APIConnectionError) -> None:
+        """Our tries are used up: should the client repeat the call all the same, it gets this again."""
+        self._given_up[str(request.options.idempotency_key)] = str(error)
+        if len(self._given_up) > _GIVEN_UP_MAX:
+            self._given_up.popitem(last=False)
+
+    def _raise_given_up(self, request: APIRequest) -> None:
+        message = self._given_up.get(str(request.options.idempotency_key))
+        if request.retries_taken and message is not None:
+            plain = httpx2.Request(request.method, request.url)
+            raise APIConnectionError(message=message, request=plain)
 
     def _retrying(self, state: Any) -> None:
         if self._listener is not None:
@@ -460,17 +442,22 @@ class Meter(Middleware):
         if len(self._threads) > _THREADS_MAX:
             self._threads.popitem(last=False)
 
+    # ---- telling ----------------------------------------------------------------------------------
+
     def tell(self, attempt: Attempt, ending: Ending) -> None:
-        """Pass an end on to the listener and to the SDK's own span."""
-        with contextlib.suppress(Exception):
-            if attempt.span.is_recording():
-                attempt.span.set_attribute(
-                    "earmark.scope", attempt.hold.scope if attempt.hold else self.scope
-                )
-                attempt.span.set_attribute("earmark.outcome", ending.kind)
-                attempt.span.set_attribute("earmark.cost_nanos", ending.nanos)
+        """Pass an end on to the SDK's own span and to the listener. Never raises."""
+        charged = attempt.held_nanos if ending.kind == "doubt" else ending.nanos
+        self._mark_span(attempt, ending.kind, charged)
         if self._listener is not None:
-            self._listener.ended(attempt, ending)
+            try:
+                self._listener.ended(attempt, ending)
+            except Exception:
+                logger.exception("a listener failed")
+
+    def _mark_span(self, attempt: Attempt, outcome: str, nanos: int) -> None:
+        """A stream is marked in doubt as it opens: its span may end before its hold does."""
+        scope = attempt.hold.scope if attempt.hold else self.scope
+        mark_span(attempt.span, scope=scope, outcome=outcome, nanos=nanos)
 
 
 def _pace(attempt: Attempt, deadline: float | None) -> dict[str, Any]:
@@ -481,36 +468,25 @@ def _pace(attempt: Attempt, deadline: float | None) -> dict[str, Any]:
     }
 
 
-def _metered(stream_class: Any, asked: Any) -> Any:
-    """The metered class for the events that the caller asked for."""
-    arguments = getattr(asked, "__args__", None)
-    return stream_class[arguments[0]] if arguments else stream_class
+def _plain(response: Any) -> httpx2.Response:
+    """The HTTP response, whatever the caller asked the client to make of it."""
+    if isinstance(response, httpx2.Response):
+        return response
+    plain = getattr(response, "http_response", None)
+    if not isinstance(plain, httpx2.Response):
+        raise ConfigError(
+            f"Meter: a middleware behind it answered with a {type(response).__name__} of its own; "
+            "the meter goes last in the list of middleware"
+        )
+    return plain
 
 
-def _betas(headers: Mapping[str, Any]) -> tuple[str, ...]:
-    value = headers.get("anthropic-beta")
-    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else ()
+def _last_word(answer: Answer) -> Any:
+    """Whoever retries here is the only one: the client's own retries are not to multiply it."""
+    if answer.error is not None:
+        _do_not_repeat(_plain(answer.response))
+    return answer.response
 
 
-def _model_of(request: APIRequest) -> str:
-    body = request.json
-    return str(body.get("model", "")) if isinstance(body, Mapping) else ""
-
-
-def _count_request(request: APIRequest, reading: Reading) -> APIRequest:
-    """The same conversation for the token counter, which is free."""
-    options = request.options.model_copy()
-    options.url = "/v1/messages/count_tokens"
-    options.json_data = reading.countable
-    options.post_parser = anthropic.NOT_GIVEN
-    return APIRequest(options=options, cast_to=MessageTokensCount)
-
-
-def _tightened(reading: Reading, status: int, body: bytes) -> Shape:
-    """The shape by the counter's figure; the shape by bytes if the counter did not answer."""
-    count = read_count(status, body)
-    return reading.shape if count is None else reading.tighten(count)
-
-
-async def _read_async(response: Any) -> bytes:
-    return bytes(await response.aread())
+def _do_not_repeat(response: httpx2.Response) -> None:
+    response.headers["x-should-retry"] = "false"

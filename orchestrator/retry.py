@@ -58,9 +58,9 @@ class Retry:
     """When and how often to try again.
 
     Attributes:
-        attempts: tries of one call in all, the first included, for overload, time-outs and faults of
-            the network or the server.
-        rate_limited: tries in all while the answer is 429; the gate has waited before each.
+        attempts: tries of one call that may end in overload, a time-out or a fault of the network or
+            the server; 1 repeats none of them.
+        rate_limited: tries that may end in 429, counted apart; the gate has waited before each.
         first_s, longest_s: the wait doubles from the first to the longest; a ``retry-after`` above it
             is honoured in full. Jitter is added on top.
         budget: shared by all calls of a run.
@@ -76,10 +76,11 @@ class Retry:
         self, deadline: float | None, on_retry: Callable[[RetryCallState], None]
     ) -> AsyncRetrying:
         """Drive one call of an async client; ``deadline`` is in ``time.monotonic`` seconds."""
+        tries = _Tries(self, deadline)
         return AsyncRetrying(
-            retry=self._again,
-            wait=self._wait,
-            stop=self._stop(deadline),
+            retry=tries.again,
+            wait=tries.wait,
+            stop=tries.stop,
             before_sleep=on_retry,
             retry_error_callback=_last,
         )
@@ -88,36 +89,52 @@ class Retry:
         self, deadline: float | None, on_retry: Callable[[RetryCallState], None]
     ) -> Retrying:
         """Drive one call of a sync client."""
+        tries = _Tries(self, deadline)
         return Retrying(
-            retry=self._again,
-            wait=self._wait,
-            stop=self._stop(deadline),
+            retry=tries.again,
+            wait=tries.wait,
+            stop=tries.stop,
             before_sleep=on_retry,
             retry_error_callback=_last,
         )
 
-    def _again(self, state: RetryCallState) -> bool:
-        return is_retryable(state) is not None
 
-    def _wait(self, state: RetryCallState) -> float:
-        kind = is_retryable(state)
-        if kind == "rate_limited":
+class _Tries:
+    """The tries of one call. Rate limits and faults are counted apart: neither uses up the other's."""
+
+    def __init__(self, policy: Retry, deadline: float | None) -> None:
+        self._policy = policy
+        self._deadline = deadline
+        self._limited = 0
+        self._failed = 0
+
+    def again(self, state: RetryCallState) -> bool:
+        """Called after each try, first of all."""
+        word = is_retryable(state)
+        if word == "rate_limited":
+            self._limited += 1
+        elif word is not None:
+            self._failed += 1
+        return word is not None
+
+    def wait(self, state: RetryCallState) -> float:
+        """Seconds until the next try. A rate limit is waited for in the gate."""
+        if is_retryable(state) == "rate_limited":
             return 0.0
+        policy = self._policy
         asked = _kind_of(state)
         floor = asked.retry_after_s if asked is not None and asked.retry_after_s else 0.0
-        wait = max(min(self.first_s * 2 ** (state.attempt_number - 1), self.longest_s), floor)
+        wait = max(min(policy.first_s * 2 ** (self._failed - 1), policy.longest_s), floor)
         return float(wait * (1 + 0.25 * random.random()))
 
-    def _stop(self, deadline: float | None) -> Callable[[RetryCallState], bool]:
-        def stop(state: RetryCallState) -> bool:
-            most = self.rate_limited if is_retryable(state) == "rate_limited" else self.attempts
-            if state.attempt_number >= most:
-                return True
-            if deadline is not None and time.monotonic() + state.upcoming_sleep > deadline:
-                return True
-            return not self.budget.take()
-
-        return stop
+    def stop(self, state: RetryCallState) -> bool:
+        """Whether the last try was the last."""
+        policy = self._policy
+        if self._limited >= policy.rate_limited or self._failed >= policy.attempts:
+            return True
+        if self._deadline is not None and time.monotonic() + state.upcoming_sleep > self._deadline:
+            return True
+        return not policy.budget.take()
 
 
 def is_retryable(state: RetryCallState) -> str | None:

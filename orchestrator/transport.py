@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import httpx2
+from anthropic import AnthropicError, DefaultAsyncHttpxClient, DefaultHttpxClient
 
 from .attempt import Attempt
 from .errors import Unmetered
@@ -26,38 +27,52 @@ _SENDING = (
 )
 
 
-class Passes:
-    """Attempts that may be on their way now, by hold id."""
+class LostMeter(Unmetered, AnthropicError):
+    """A billable request without a hold. An error of the SDK's family too, so that it passes unwrapped."""
 
-    def __init__(self) -> None:
+
+class Passes:
+    """Attempts that may be on their way now, by hold id.
+
+    Args:
+        base_url: the client's, if it has a path of its own (a gateway's prefix, say).
+    """
+
+    def __init__(self, base_url: str = "") -> None:
+        self._prefix = httpx2.URL(base_url).path.rstrip("/")
         self._live: weakref.WeakValueDictionary[str, Attempt] = weakref.WeakValueDictionary()
 
     def issue(self, attempt: Attempt) -> str:
         """Let this attempt through; returns what to put into ``HOLD_HEADER``."""
         assert attempt.hold is not None
         self._live[attempt.hold.id] = attempt
-        attempt.was_sent = False
         return attempt.hold.id
 
     def check(self, request: httpx2.Request) -> Attempt | None:
-        """Look at a request about to leave.
+        """Look at a request about to leave; returns its attempt.
 
         Raises:
-            Unmetered: it can bill and has no live hold. Nothing was sent.
+            LostMeter: it can bill and has no live hold. Nothing was sent.
         """
-        hold_id = request.headers.pop(HOLD_HEADER, None)
-        kind = classify_path(request.method, request.url.path)
-        attempt = None if hold_id is None else self._live.get(hold_id)
-        if attempt is not None and attempt.ended:
-            attempt = None
-        if kind in {"free", "count_tokens"}:
+        attempt = self._attempt_of(request)
+        if attempt is not None:
             return attempt
-        if attempt is None:
-            raise Unmetered(
-                f"{request.method} {request.url.path}: this client has lost its meter, so the request has no hold; "
-                "don't replace the middleware of a Run's client (add yours in front: [yours, *client.middleware])"
-            )
-        return attempt
+        path = request.url.path
+        kind = classify_path(request.method, path.removeprefix(self._prefix))
+        if kind in {"free", "count_tokens"}:
+            return None
+        raise LostMeter(
+            f"{request.method} {path}: this client has lost its meter, so the request has no hold and was not "
+            "sent; don't replace the middleware of a Run's client (add yours in front: [yours, *client.middleware])"
+        )
+
+    def _attempt_of(self, request: httpx2.Request) -> Attempt | None:
+        hold_id = request.headers.pop(HOLD_HEADER, None)
+        if hold_id is None:
+            # A redirect keeps the extensions of the request that was redirected.
+            hold_id = request.extensions.get(HOLD_HEADER)
+        attempt = None if hold_id is None else self._live.get(hold_id)
+        return None if attempt is None or attempt.ended else attempt
 
 
 class AsyncGuard(httpx2.AsyncBaseTransport):
@@ -66,12 +81,14 @@ class AsyncGuard(httpx2.AsyncBaseTransport):
     def __init__(self, inner: httpx2.AsyncBaseTransport, passes: Passes) -> None:
         self._inner = inner
         self._passes = passes
+        #: Other transports don't say when a request leaves.
+        self._tells = isinstance(inner, httpx2.AsyncHTTPTransport)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Pass it on, if it may leave."""
         attempt = self._passes.check(request)
-        if attempt is not None and attempt.was_sent is False:
-            request.extensions = {**request.extensions, "trace": _async_trace(attempt)}
+        if attempt is not None:
+            request.extensions = _noted(request, attempt, _async_trace(attempt), tells=self._tells)
         response = await self._inner.handle_async_request(request)
         if attempt is not None:
             attempt.was_sent = True
@@ -88,12 +105,14 @@ class Guard(httpx2.BaseTransport):
     def __init__(self, inner: httpx2.BaseTransport, passes: Passes) -> None:
         self._inner = inner
         self._passes = passes
+        #: Other transports don't say when a request leaves.
+        self._tells = isinstance(inner, httpx2.HTTPTransport)
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """Pass it on, if it may leave."""
         attempt = self._passes.check(request)
-        if attempt is not None and attempt.was_sent is False:
-            request.extensions = {**request.extensions, "trace": _trace(attempt)}
+        if attempt is not None:
+            request.extensions = _noted(request, attempt, _trace(attempt), tells=self._tells)
         response = self._inner.handle_request(request)
         if attempt is not None:
             attempt.was_sent = True
@@ -104,8 +123,46 @@ class Guard(httpx2.BaseTransport):
         self._inner.close()
 
 
+def async_http_client(passes: Passes, **options: Any) -> httpx2.AsyncClient:
+    """An HTTP client for ``AsyncAnthropic(http_client=...)``: the SDK's own, proxies too, behind guards.
+
+    Args:
+        passes: shared with the meter.
+        options: what ``anthropic.DefaultAsyncHttpxClient`` takes.
+    """
+    client = DefaultAsyncHttpxClient(**options)
+    # Wrapped afterwards: given a transport, the SDK would not look for proxies any more.
+    client._transport = AsyncGuard(client._transport, passes)
+    client._mounts = {
+        pattern: None if mounted is None else AsyncGuard(mounted, passes)
+        for pattern, mounted in client._mounts.items()
+    }
+    return client
+
+
+def http_client(passes: Passes, **options: Any) -> httpx2.Client:
+    """As ``async_http_client``, for ``Anthropic``."""
+    client = DefaultHttpxClient(**options)
+    client._transport = Guard(client._transport, passes)
+    client._mounts = {
+        pattern: None if mounted is None else Guard(mounted, passes)
+        for pattern, mounted in client._mounts.items()
+    }
+    return client
+
+
+def _noted(
+    request: httpx2.Request, attempt: Attempt, trace: object, *, tells: bool
+) -> dict[str, Any]:
+    assert attempt.hold is not None
+    if tells and attempt.was_sent is None:
+        # From here on it is known that it has not left.
+        attempt.was_sent = False
+    return {**request.extensions, HOLD_HEADER: attempt.hold.id, "trace": trace}
+
+
 def _async_trace(attempt: Attempt) -> Callable[[str, dict[str, Any]], Coroutine[Any, Any, None]]:
-    async def note(event: str, info: dict[str, Any]) -> None:
+    async def note(event: str, _: dict[str, Any]) -> None:
         if event in _SENDING:
             attempt.was_sent = True
 
@@ -113,7 +170,7 @@ def _async_trace(attempt: Attempt) -> Callable[[str, dict[str, Any]], Coroutine[
 
 
 def _trace(attempt: Attempt) -> Callable[[str, dict[str, Any]], None]:
-    def note(event: str, info: dict[str, Any]) -> None:
+    def note(event: str, _: dict[str, Any]) -> None:
         if event in _SENDING:
             attempt.was_sent = True
 

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from .server import Simulator
@@ -111,15 +112,15 @@ class SimulatorThread:
         async def run() -> T:
             return action(self.simulator)
 
-        return self._submit(run())
+        return self._submit(run)
 
     def arrived(self, count: int, *, timeout_s: float = 30.0) -> None:
         """Wait until this many messages have arrived."""
-        self._submit(asyncio.wait_for(self.simulator.arrived(count), timeout_s))
+        self._submit(lambda: asyncio.wait_for(self.simulator.arrived(count), timeout_s))
 
     def finish_batches(self, *, expire: bool = False) -> None:
         """Let every batch end now."""
-        self._submit(self.simulator.finish_batches(expire=expire))
+        self._submit(lambda: self.simulator.finish_batches(expire=expire))
 
     def release(self) -> None:
         """Let everything go on that hangs now."""
@@ -129,9 +130,9 @@ class SimulatorThread:
         """Forget bill, cache, threads, faults, limits in use and counters."""
         self.call(lambda simulator: simulator.reset())
 
-    def _submit(self, work: Awaitable[T]) -> T:
+    def _submit(self, work: Callable[[], Awaitable[T]]) -> T:
         async def run() -> T:
-            return await work
+            return await work()
 
         if self._loop is None:
             raise RuntimeError(_NOT_STARTED)
@@ -187,7 +188,8 @@ async def _serve_until_signal(
         say(f"  its bill: {simulator.url}/sim/bill    stop: Ctrl-C")
         await stop.wait()
         bill = simulator.bill
-        say(f"Simulated: {bill.requests} requests, {bill.nanos / 1e9:.6f} dollars on the bill.")
+        dollars = Decimal(bill.nanos).scaleb(-9)
+        say(f"Simulated: {bill.requests} requests, ${dollars:f} on the bill.")
 
 
 def _write_line(line: str) -> None:

@@ -141,4 +141,6 @@ def tail_tokens(request: MessageRequest) -> int:
 
 def estimate(tokens: int) -> int:
     """What ``count_tokens`` says: within one percent of the real count, on either side of it."""
-    return max(1, tokens + (tokens * 2_654_435_761 % 5 - 2) * tokens // 200)
+    off = tokens * 2_654_435_761 % 5 - 2
+    error = abs(off) * tokens // 200
+    return tokens + error if off > 0 else tokens - error

@@ -70,7 +70,6 @@ class Reading:
     max_tokens: int
     _body: Mapping[str, Any]
     _plan: Plan
-    _prompt: int
     _held: tuple[Mapping[str, Any], ...]
     _countable: bool
 
@@ -95,7 +94,7 @@ class Reading:
         if not self._countable:
             return self.shape
         with_margin = count + -(-count // 10) + _COUNT_MARGIN_TOKENS
-        return shape_of(self._plan, min(self._prompt, with_margin))
+        return shape_of(self._plan, min(_prompt(self._plan), with_margin))
 
     def history(self, usage: Usage | None) -> History:
         """What a message thread holds after the reply to this request.
@@ -130,35 +129,30 @@ def read_request(
         context_window: the most input tokens that the model takes in one prompt.
         max_output: the most output tokens of the model; only limits the default ``max_tokens``.
         tier: ``batch`` for a request of a batch.
-        history: what is known of the message thread that the request continues. Without it such a
-            request is declined, since the thread may hold tools that cost.
+        history: what is known of the message thread that the request continues; without it such
+            a request is declined, since the thread may hold tools that cost.
 
     Raises:
-        Unbounded: something in it has no upper bound on its cost; the message names it and says
-            what to do. Nothing was sent.
+        Unbounded: its cost has no upper bound; names the cause and what to do. Nothing was sent.
         UnknownPrice: a place, speed or lifetime without a known price. Nothing was sent.
         InvalidInput: not the body of a request. Nothing was sent.
     """
     _known_fields(body, allow)
-    model = body.get("model")
-    if not isinstance(model, str) or not model:
-        msg = f"model: {model!r} is not the name of a model"
-        raise InvalidInput(msg)
-    if betas and "context-1m-2025-08-07" in betas:
-        context_window = max(context_window, LARGEST_WINDOW)
+    model = _model(body)
     changes: dict[str, Any] = {}
     max_tokens = _max_tokens(body, allow, max_output, changes)
     word = _service_tier(body, allow, tier, changes)
     content = read_content(body)
     thread = _thread(body, allow, history, word)
     terms = _tools(body, content, thread.tools, allow, changes)
-    text = encode({**body, **changes} if "tools" in changes else body)
-    bound = _text_bound(body, text, content, terms, thread.tokens)
+    if "tools" in changes:
+        body = {**body, **changes}
+    text = encode(body)
     speed = _speed(body, model)
     plan = Plan(
         model=model,
-        text_bound=bound,
-        context_window=context_window,
+        text_bound=_text_bound(body, text, content, terms, thread.tokens),
+        context_window=_window(context_window, betas),
         max_tokens=max_tokens,
         uses=terms.uses,
         searches=terms.searches,
@@ -171,9 +165,7 @@ def read_request(
         speed=speed,
         word=(*terms.word, *word),
     )
-    prompt = context_window if bound is None else min(bound, context_window)
-    _compaction_is_bounded(plan, prompt)
-    shape = shape_of(plan, prompt)
+    shape = _bounded(plan)
     countable = _is_countable(body, content, terms)
     return Reading(
         shape=shape,
@@ -183,12 +175,17 @@ def read_request(
         model=model,
         stream=body.get("stream") is True,
         max_tokens=max_tokens,
-        _body={**body, **changes} if "tools" in changes else body,
+        _body=body,
         _plan=plan,
-        _prompt=prompt,
         _held=terms.held,
         _countable=countable,
     )
+
+
+def _prompt(plan: Plan) -> int:
+    """The most tokens of the first prompt of the named model."""
+    window = plan.context_window
+    return window if plan.text_bound is None else min(plan.text_bound, window)
 
 
 def _known_fields(body: Mapping[str, Any], allow: Allowances) -> None:
@@ -210,6 +207,19 @@ def _known_fields(body: Mapping[str, Any], allow: Allowances) -> None:
                     f"costs nothing pass Allowances(fields={{{feature!r}}})"
                 )
                 raise Unbounded(msg, feature=feature)
+
+
+def _model(body: Mapping[str, Any]) -> str:
+    model = body.get("model")
+    if not isinstance(model, str) or not model:
+        msg = f"model: {model!r} is not the name of a model"
+        raise InvalidInput(msg)
+    return model
+
+
+def _window(context_window: int, betas: tuple[str, ...]) -> int:
+    asked = betas and "context-1m-2025-08-07" in betas
+    return max(context_window, LARGEST_WINDOW) if asked else context_window
 
 
 def _max_tokens(
@@ -345,11 +355,15 @@ def _text_bound(
     return text_tokens(body, text) + terms.overhead + threaded
 
 
-def _compaction_is_bounded(plan: Plan, prompt: int) -> None:
+def _bounded(plan: Plan) -> Shape:
+    """The shape by bytes, once it is sure that a compaction pass can't happen or has a bound."""
     if plan.compaction is None or plan.compaction.tokens:
-        return
+        return shape_of(plan, _prompt(plan))
     sums = totals(
-        prompt=prompt, window=plan.context_window, max_tokens=plan.max_tokens, uses=plan.uses
+        prompt=_prompt(plan),
+        window=plan.context_window,
+        max_tokens=plan.max_tokens,
+        uses=plan.uses,
     )
     if compacts(plan, sums):
         name = "compaction" if plan.compaction.trigger is None else "context_management"
@@ -358,6 +372,7 @@ def _compaction_is_bounded(plan: Plan, prompt: int) -> None:
             "Allowances(compaction_tokens=...), the most output tokens of one pass"
         )
         raise Unbounded(msg, feature=name)
+    return shape_of(plan, _prompt(plan))
 
 
 def _likely(text: str, content: Content, thread: History) -> int:

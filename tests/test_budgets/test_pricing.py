@@ -295,6 +295,26 @@ def test_parts_add_to_the_bound() -> None:
     assert bound(shape, BOOK, NOW) == usd("2") + usd("4") + usd("4.4")
 
 
+@pytest.mark.parametrize(
+    ("whole", "dollars"),
+    [
+        pytest.param({"geo": "us"}, "4.4", id="place"),
+        pytest.param({"geo": "global", "tier": "batch"}, "2", id="tier"),
+        pytest.param({"geo": "global", "speed": "fast"}, "8", id="speed"),
+    ],
+)
+def test_parts_of_a_shape_inherit_like_parts_of_a_usage(
+    whole: dict[str, Any], dollars: str
+) -> None:
+    """Both directions read a part alike, else a part could cost more than was held for it."""
+    part = Shape(model="claude-opus-5-5", input_tokens=1_000_000, output_tokens=0)
+    shape = Shape(model="claude-opus-5-5", input_tokens=0, output_tokens=0, parts=(part,), **whole)
+    used = Usage(model="claude-opus-5-5", input_tokens=1_000_000)
+    usage = Usage(model="claude-opus-5-5", parts=(used,), **whole)
+
+    assert bound(shape, BOOK, NOW) == cost(usage, BOOK, NOW) == usd(dollars)
+
+
 def test_an_unknown_model_has_no_bound() -> None:
     """A shape that can't be priced is declined, whether its own model or a part's is unknown."""
     known = Shape(model="claude-opus-5-5", input_tokens=1, output_tokens=1)

@@ -95,6 +95,14 @@ def test_a_day_without_midnight_starts_where_the_clock_lands() -> None:
     assert window_of("day", day.tz, at("2018-11-03T23:59:59-03:00")).key == "2018-11-03"
 
 
+def test_a_day_starts_at_the_jump_even_where_the_jump_is_before_midnight() -> None:
+    """In Toronto 1919 the clock went from 23:30 to 00:30: the 31st of March began with the jump."""
+    jump = at("1919-03-31T04:30:00+00:00")
+
+    assert window_of("day", "America/Toronto", jump).starts == jump
+    assert window_of("day", "America/Toronto", jump - timedelta(seconds=1)).key == "1919-03-30"
+
+
 def test_a_skipped_day_holds_no_instant() -> None:
     """Samoa had no 30 December 2011: its 29th ends where its 31st starts."""
     before = window_of("day", "Pacific/Apia", at("2011-12-30T09:59:59+00:00"))
@@ -105,6 +113,7 @@ def test_a_skipped_day_holds_no_instant() -> None:
 
 
 @given(calendar_pers, zones, instants)
+@example("day", "America/Toronto", datetime(1919, 3, 31, 4, 45, tzinfo=UTC))
 @example("day", "America/St_Johns", datetime(2006, 10, 29, 2, 45, tzinfo=UTC))
 @example("day", "Pacific/Apia", datetime(2011, 12, 30, 10, 0, tzinfo=UTC))
 @settings(deadline=None, max_examples=300)

@@ -27,13 +27,11 @@ class World:
             clock=self.clock,
             jitter=self.chance.random,
         )
-        self.on_the_way = self.strangers = 0
 
     async def call(self, depth: int) -> None:
         chance, gate = self.chance, self.gate
         deadline = self.clock.monotonic() + chance.choice([1, 10, 1e5]) if chance.random() < 0.3 else None
         ticket = await gate.enter(chance.choice(MODELS), deadline)
-        self.strangers += not ticket.is_overflow
         try:
             assert gate.statistics().in_use - gate.statistics().overflow <= self.width
             await ticket.pace(input_tokens=chance.randint(1, 3000), output_tokens=10, deadline=deadline)
@@ -46,11 +44,12 @@ class World:
             ticket.observe(status, said)
             if status == 200:
                 ticket.usage(input_tokens=chance.randint(0, 3000), output_tokens=chance.randint(1, 99))
-        finally:
-            self.strangers -= not ticket.is_overflow
-            if chance.random() < 0.9:
-                ticket.close()
-            del ticket  # the rest by the finalizer
+        except BaseException:
+            ticket.close()  # the traceback would keep it alive
+            raise
+        if chance.random() < 0.8:
+            ticket.close()
+        del ticket  # the rest by the finalizer
 
     async def run(self) -> None:
         chance = self.chance

@@ -185,9 +185,7 @@ async def test_iterations_are_the_bill(sim: Simulator, client: AsyncAnthropic) -
 
 
 @pytest.mark.parametrize(("directive", "nanos"), [("refuse", 0), ("refuse=7", 9 * 2_000 + 70_000)])
-async def test_refusals(
-    sim: Simulator, client: AsyncAnthropic, directive: str, nanos: int
-) -> None:
+async def test_refusals(sim: Simulator, client: AsyncAnthropic, directive: str, nanos: int) -> None:
     """A refusal before any output is reported but free; one after output is billed."""
     message = await client.messages.create(
         model="claude-sonnet-5-5", max_tokens=100, messages=user(f"[[sim:{directive}]]no bomb")

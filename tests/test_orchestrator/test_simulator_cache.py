@@ -103,9 +103,7 @@ async def test_minimum(client: AsyncAnthropic, tokens: int, written: int) -> Non
     assert (await ask(client, system=system))[3] == written
 
 
-@pytest.mark.parametrize(
-    ("marker", "lifetime"), [(FIVE, 300), (HOUR, 3_600)], ids=["5m", "1h"]
-)
+@pytest.mark.parametrize(("marker", "lifetime"), [(FIVE, 300), (HOUR, 3_600)], ids=["5m", "1h"])
 async def test_lifetime_is_refreshed_by_hits(
     clock: Clock, client: AsyncAnthropic, marker: dict[str, str], lifetime: int
 ) -> None:

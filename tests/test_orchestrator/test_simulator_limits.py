@@ -22,8 +22,7 @@ def admit(limiter: RateLimiter, now: float, tokens: int = 0, busy: int = 0) -> s
     try:
         limiter.admit(tokens, in_progress=busy, now=now)
     except ApiError as error:
-        assert error.status == 429
-        return error.headers["retry-after"]
+        return error.headers["retry-after"] if error.status == 429 else f"status {error.status}"
     return None
 
 

@@ -161,9 +161,9 @@ async def test_tool_runner(sim: Simulator, client: AsyncAnthropic, threaded: boo
 async def test_a_lost_thread_is_replayed(sim: Simulator, client: AsyncAnthropic) -> None:
     """A thread that expired is answered with thread_not_found, and the SDK sends all of it again."""
     thread = client.beta.messages.thread(model=MODEL, max_tokens=100)
-    await thread.send(user("first"))
+    await thread.send(*user("first"))
     sim.world.threads.clear()
-    await thread.send(user("second"))
+    await thread.send(*user("second"))
 
     continued, replayed = (json.loads(call.body) for call in sim.calls[1:])
     assert continued["thread"]["type"] == "continue"

@@ -158,6 +158,15 @@ def test_no_order_of_uses_costs_more_than_the_totals(
     assert min(length, window) <= bound.longest <= window
 
 
+def test_the_largest_results_are_taken_to_come_first() -> None:
+    """Results that come early are sent again in every later round, so that order is the bound."""
+    uses = (Uses(uses=1, tokens=0), Uses(uses=1, tokens=900), Uses(uses=1, tokens=90))
+    bound = totals(prompt=10, window=WINDOW, max_tokens=1, uses=uses)
+    # Five prompts, grown by one token of output each, with 900, 990, 990 and 990 of results.
+    assert bound.input_tokens == 5 * 10 + (1 + 2 + 3 + 4) + 900 + 990 + 990 + 990
+    assert (bound.rounds, bound.longest) == (5, 10 + 4 + 990)
+
+
 def test_very_many_uses_are_bounded_without_counting_them_out() -> None:
     """A huge number of uses takes no time and is held at the context window for each round."""
     started = time.perf_counter()
