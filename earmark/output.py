@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _BAR_CELLS = 20
+#: Of a dollar, in nano-dollars.
+_TEN_THOUSANDTH = 100_000
 
 
 @dataclass(slots=True)
@@ -106,6 +108,13 @@ def remark(text: str) -> None:
     """A line on standard error."""
     sys.stderr.write(f"{shown(text)}\n")
     sys.stderr.flush()
+
+
+def dollars(nanos: int) -> str:
+    """An amount in a table for people: exact up to four decimals, rounded to four beyond."""
+    from budgets.money import format_usd
+
+    return format_usd(nanos, places=4 if nanos % _TEN_THOUSANDTH else None)
 
 
 def shown(value: object) -> str:

@@ -72,6 +72,7 @@ class Attempt:
         "begun_at",
         "call",
         "ended",
+        "failure",
         "hold",
         "meter",
         "reader",
@@ -93,6 +94,7 @@ class Attempt:
         self.span = span
         self.threaded = threaded
         self.request_id = ""
+        self.failure: ErrorKind | None = None
         self.hold: Hold | None = None
         self.ticket: Ticket | None = None
         self.reader: StreamReader | None = None
@@ -131,6 +133,7 @@ class Attempt:
         self.status = status
         self.request_id = headers.get("request-id", "")
         kind = classify(status, _json(body), headers) if status >= 400 else None
+        self.failure = kind
         if self.ticket is not None:
             # Being out of money is no sign of going too fast, though it may come as 429.
             spent = kind is not None and kind.word == "spend_limit"
@@ -144,6 +147,8 @@ class Attempt:
             return self._ending("doubt", note=unread), None
         usage = read_usage(message, requested=self.reading.shape)
         facts = {"stop_reason": message.get("stop_reason"), "message": message.get("id")}
+        if self.call.keep is not None:
+            facts["kept"] = self.call.keep(message)
         return self.of_usage(usage, facts), None
 
     def of_usage(self, usage: Usage | None, note: dict[str, Any]) -> Ending:
@@ -174,7 +179,7 @@ class Attempt:
             return self._ending("void", note={"reason": f"{self.status}, then {name}"})
         if self.was_sent is False or _was_being_prepared(error):
             return self._ending("void", note={"reason": f"{name} before it was sent"})
-        if isinstance(error, APIConnectionError) and isinstance(error.__cause__, _NEVER_CONNECTED):
+        if never_connected(error):
             return self._ending(
                 "void", note={"reason": f"{type(error.__cause__).__name__}: no connection"}
             )
@@ -239,6 +244,9 @@ class Attempt:
         self.ended = True
         if self.ticket is not None:
             self.ticket.close()
+        if self.hold is not None:
+            for tally in self.call.tallies:
+                tally.add(self.hold, ending)
         self.meter.tell(self, ending)
 
     def abandon(self, error: BaseException | None) -> None:
@@ -258,6 +266,11 @@ class Attempt:
     def __del__(self) -> None:
         if not self.ended and self.hold is not None:
             self.abandon(None)
+
+
+def never_connected(error: BaseException) -> bool:
+    """True if an error of the SDK says that no connection was made, so that nothing can have been billed."""
+    return isinstance(error, APIConnectionError) and isinstance(error.__cause__, _NEVER_CONNECTED)
 
 
 class _Dropped(Exception):

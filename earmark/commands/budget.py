@@ -112,12 +112,10 @@ def _show_people(
     settings: Settings,
     levels: tuple[Level, ...],
 ) -> None:
-    from budgets.money import format_usd
-
     balance = opened.ledger.balance(scope)
     output.say(
-        f"{scope or 'everything'} (real money): posted {format_usd(balance.posted_nanos)}, "
-        f"held {format_usd(balance.held_nanos)}, in doubt {format_usd(balance.in_doubt_nanos)}"
+        f"{scope or 'everything'} (real money): posted {output.dollars(balance.posted_nanos)}, "
+        f"held {output.dollars(balance.held_nanos)}, in doubt {output.dollars(balance.in_doubt_nanos)}"
     )
     for title, wanted in (("Caps in force", False), ("Caps of simulated runs (play money)", True)):
         chosen = [row for row in rows if row.simulated is wanted and not row.entry.fallback]
@@ -135,7 +133,7 @@ def _show_people(
         [
             (
                 "session" if level.cap.per == "run" else level.cap.per,
-                format_usd(level.cap.nanos),
+                output.dollars(level.cap.nanos),
                 level.cap.owner,
                 _moved(level),
             )
@@ -145,17 +143,15 @@ def _show_people(
 
 
 def _moved(level: Level) -> str:
-    from budgets.money import format_usd
-
     if not level.moved:
         return ""
     why = {"lifted": "a smaller level", "lowered": "a larger level"}[level.moved]
-    return f"default {format_usd(level.default_nanos or 0)}, {level.moved} to {why} that was set"
+    return (
+        f"default {output.dollars(level.default_nanos or 0)}, {level.moved} to {why} that was set"
+    )
 
 
 def _print_rows(rows: list[CapRow]) -> None:
-    from budgets.money import format_usd
-
     columns = (
         "scope",
         "per",
@@ -176,11 +172,11 @@ def _print_rows(rows: list[CapRow]) -> None:
                 _subject(row),
                 "session" if row.cap.per == "run" else row.cap.per or "ever",
                 row.window.key if row.window else "",
-                format_usd(row.cap.nanos),
-                format_usd(row.sums.posted),
-                format_usd(row.sums.held),
-                format_usd(row.sums.in_doubt),
-                format_usd(row.remaining),
+                output.dollars(row.cap.nanos),
+                output.dollars(row.sums.posted),
+                output.dollars(row.sums.held),
+                output.dollars(row.sums.in_doubt),
+                output.dollars(row.remaining),
                 output.bar(row.sums.total, row.cap.nanos) + (" shut" if row.latched else ""),
                 _opens(row),
                 row.cap.owner,
@@ -218,18 +214,28 @@ def check(
             "--file", metavar="FILE", help="Check this file alone, not the ledger's caps."
         ),
     ] = None,
-    calls_per_session: Annotated[int | None, typer.Option(min=1)] = None,
-    agents_per_session: Annotated[int | None, typer.Option(min=1)] = None,
-    sessions_per_day: Annotated[int | None, typer.Option(min=1)] = None,
-    days_per_week: Annotated[int | None, typer.Option(min=1, max=7)] = None,
-    days_per_month: Annotated[int | None, typer.Option(min=1, max=31)] = None,
+    calls_per_session: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Calls that one session makes.")
+    ] = None,
+    agents_per_session: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Agents that one session starts.")
+    ] = None,
+    sessions_per_day: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Sessions on one day.")
+    ] = None,
+    days_per_week: Annotated[
+        int | None, typer.Option(min=1, max=7, metavar="N", help="Days in use; 7 if left out.")
+    ] = None,
+    days_per_month: Annotated[
+        int | None, typer.Option(min=1, max=31, metavar="N", help="Days in use; 31 if left out.")
+    ] = None,
     ledger: LedgerOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> int:
     """Say where a nest of caps contradicts itself: twenty $5 sessions against a $45 day, say.
 
-    Exits with 1 if it does, with 0 if not. Counts that are not given come from [plan] in the file.
+    Exits with 1 if it does, with 0 if not. Counts that are not given come from the file's plan table.
     """
     from budgets.nest import contradictions
 

@@ -165,9 +165,9 @@ def _age(seconds: int) -> str:
 # ---- resolve ------------------------------------------------------------------------------------------
 
 
-def resolve(  # noqa: PLR0913 - one option for each thing that can be known
+def resolve(
     hold: Annotated[
-        str | None, typer.Argument(metavar="[HOLD]", help="Its id, or the beginning of it.")
+        str | None, typer.Argument(metavar="HOLD", help="Its id, or the beginning of it.")
     ] = None,
     *,
     cost: CostOption = None,

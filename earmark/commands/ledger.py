@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -30,7 +31,18 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Read, prove and correct the ledger.")
 
-LineKind = Literal["hold", "settle", "void", "doubt", "resolve", "adjust"]
+
+class LineKind(StrEnum):
+    """Kinds of lines; the words are those of ``budgets.records``."""
+
+    HOLD = "hold"
+    SETTLE = "settle"
+    VOID = "void"
+    DOUBT = "doubt"
+    RESOLVE = "resolve"
+    ADJUST = "adjust"
+
+
 ZoneOption = Annotated[
     str, typer.Option("--tz", metavar="ZONE", help="The calendar of days without an offset.")
 ]
@@ -63,7 +75,7 @@ def lines(
     """The lines of the ledger in the order they were written. Lines are never changed."""
     start = moment(since, tz, option="--since")
     end = moment(until, tz, option="--until", is_end=True)
-    wanted = set(kind or ())
+    wanted = {str(each) for each in kind or ()}
 
     def chosen(opened: OpenLedger) -> Iterator[Line]:
         count = 0
@@ -212,8 +224,6 @@ def _check_json(opened: OpenLedger, result: CheckResult, real: Sums, play: Sums)
 
 
 def _check_people(opened: OpenLedger, result: CheckResult, real: Sums, play: Sums) -> None:
-    from budgets.money import format_usd
-
     for finding in result.findings:
         output.say(f"wrong: {finding}")
     for hold in result.overruns:
@@ -222,7 +232,7 @@ def _check_people(opened: OpenLedger, result: CheckResult, real: Sums, play: Sum
     output.print_table(
         ("", output.right("posted"), output.right("held"), output.right("in doubt")),
         [
-            (name, *(format_usd(n) for n in (sums.posted, sums.held, sums.in_doubt)))
+            (name, *(output.dollars(n) for n in (sums.posted, sums.held, sums.in_doubt)))
             for name, sums in rows
         ],
     )
@@ -290,8 +300,6 @@ def _row_json(row: ReportRow) -> dict[str, Any]:
 
 
 def _report_people(by: str, rows: list[ReportRow]) -> None:
-    from budgets.money import format_usd
-
     columns = ("calls", "posted", "held", "in doubt", "input", "cache writes", "cache reads")
     output.print_table(
         (by, *map(output.right, (*columns, "output", "searches"))),
@@ -299,7 +307,10 @@ def _report_people(by: str, rows: list[ReportRow]) -> None:
             (
                 row.key,
                 row.calls,
-                *(format_usd(n) for n in (row.posted_nanos, row.held_nanos, row.in_doubt_nanos)),
+                *(
+                    output.dollars(n)
+                    for n in (row.posted_nanos, row.held_nanos, row.in_doubt_nanos)
+                ),
                 *(f"{count:,}" for count in row.tokens.values()),
                 row.searches,
             )

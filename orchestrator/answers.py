@@ -1,0 +1,73 @@
+"""Answers: structured output asked for, read and checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from anthropic import transform_schema
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, best_match
+from pydantic import BaseModel, ValidationError
+
+from .errors import ConfigError
+
+
+class Answers:
+    """How the answers of an agent must look.
+
+    Args:
+        output: a pydantic model or a JSON schema; None takes any text.
+        check: returns what is wrong with a parsed answer, None if nothing is.
+
+    Raises:
+        ConfigError: not a schema.
+    """
+
+    def __init__(
+        self,
+        output: type[BaseModel] | Mapping[str, Any] | None,
+        check: Callable[[Any], str | None] | None,
+    ) -> None:
+        self._model = output if isinstance(output, type) else None
+        self._check = check
+        self._schema: Mapping[str, Any] | None = None
+        if isinstance(output, Mapping):
+            try:
+                Draft202012Validator.check_schema(output)
+            except SchemaError as error:
+                raise ConfigError(f"output: not a JSON schema ({error.message})") from None
+            self._schema = output
+        #: The ``output_config.format`` of a request, None for free text.
+        self.format: dict[str, Any] | None = None
+        if output is not None:
+            schema = (
+                transform_schema(self._model)
+                if self._model is not None
+                else dict(self._schema or {})
+            )
+            self.format = {"type": "json_schema", "schema": schema}
+
+    def read(self, text: str) -> tuple[Any, str]:
+        """An answer as its value, and what is wrong with it (empty if nothing is)."""
+        value: Any = text
+        try:
+            if self._model is not None:
+                value = self._model.model_validate_json(text)
+            elif self._schema is not None:
+                value = json.loads(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            return (
+                None,
+                f"the answer does not fit its schema: {'.'.join(map(str, first['loc']))}: {first['msg']}",
+            )
+        except ValueError:
+            return None, "the answer is not JSON"
+        if self._schema is not None:
+            fault = best_match(Draft202012Validator(self._schema).iter_errors(value))
+            if fault is not None:
+                return None, f"the answer does not fit its schema: {fault.message[:200]}"
+        problem = self._check(value) if self._check is not None else None
+        return value, problem or ""

@@ -1,0 +1,53 @@
+"""Clients that can't spend unmetered: the official ones, with a meter and a guard, retries of their own off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+from anthropic import Anthropic, AsyncAnthropic, DefaultAsyncHttpxClient, DefaultHttpxClient
+
+from .meter import Meter
+from .transport import AsyncGuard, Guard, Passes
+
+
+def guarded_async_client(
+    meter: Meter, passes: Passes, *, pool: int, **options: Any
+) -> AsyncAnthropic:
+    """An async client whose every billable request is metered, and whose copies can't escape that.
+
+    Args:
+        meter: goes last in the middleware.
+        passes: shared with the meter.
+        pool: connections, at least the gate's width.
+        options: further arguments of ``AsyncAnthropic`` (``api_key``, ``base_url``, ``timeout``, ...).
+    """
+    http = DefaultAsyncHttpxClient(limits=_limits(pool), **_timeout(options))
+    # Wrapped from outside, so that proxies of the environment and socket options stay as the SDK sets them.
+    http._transport = AsyncGuard(http._transport, passes)
+    http._mounts = {
+        pattern: None if inner is None else AsyncGuard(inner, passes)
+        for pattern, inner in http._mounts.items()
+    }
+    middleware = [*options.pop("middleware", ()), meter]
+    return AsyncAnthropic(http_client=http, max_retries=0, middleware=middleware, **options)
+
+
+def guarded_client(meter: Meter, passes: Passes, *, pool: int, **options: Any) -> Anthropic:
+    """The same for the sync client."""
+    http = DefaultHttpxClient(limits=_limits(pool), **_timeout(options))
+    http._transport = Guard(http._transport, passes)
+    http._mounts = {
+        pattern: None if inner is None else Guard(inner, passes)
+        for pattern, inner in http._mounts.items()
+    }
+    middleware = [*options.pop("middleware", ()), meter]
+    return Anthropic(http_client=http, max_retries=0, middleware=middleware, **options)
+
+
+def _limits(pool: int) -> httpx2.Limits:
+    return httpx2.Limits(max_connections=pool, max_keepalive_connections=pool)
+
+
+def _timeout(options: dict[str, Any]) -> dict[str, Any]:
+    return {"timeout": options["timeout"]} if options.get("timeout") is not None else {}

@@ -1,0 +1,371 @@
+"""A run: one piece of work under one cap, with its ledger, gate, client, journal, deadline and kill switch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from anthropic import Anthropic, AsyncAnthropic
+
+from budgets.caps import Cap
+from budgets.errors import BudgetError
+from budgets.ledger import Ledger
+from budgets.money import format_usd
+from budgets.prices import PriceBook
+from budgets.records import Balance, Ending
+from budgets.scopes import join_scope, normal_scope
+from budgets.settings import ledger_path
+
+from .attempt import Attempt
+from .clients import guarded_async_client, guarded_client
+from .context import Tally
+from .errors import ConfigError, RunStopped, SpendLimit
+from .gate import Gate
+from .journal import Journal
+from .meter import Meter
+from .outcomes import Outcome
+from .retry import Retry
+from .run_folder import RunFolder
+from .stopping import KillSwitch
+from .transport import Passes
+from .wire import Allowances, ErrorKind
+
+logger = logging.getLogger("earmark")
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+#: Connections beyond the gate's width, for the free token counter.
+_SPARE_CONNECTIONS = 8
+
+
+class Run:
+    """One piece of work that must not cost more than it said.
+
+    Args:
+        name: what the run is, part of its id and scope (``classify``).
+        cap: dollars for the whole run; None relies on other caps (the defaults, if there are none).
+        caps: further caps, set in the ledger as they are.
+        ledger: a ledger, or the path of one; None takes ``$EARMARK_HOME/ledger.db`` or ``.earmark/ledger.db``.
+        id: of an earlier run to go on with; a new one by default.
+        scope: what the run's scope hangs below (``app``); the run's own is ``<scope>/<name>/<id>``.
+        gate, prices, allow: as for ``Meter``.
+        retry: the retry policy; the client's own retries are off.
+        deadline_s: seconds from now after which no call waits any longer.
+        folder: where ``run.json`` and ``journal.jsonl`` go; by default ``runs/<id>`` beside the ledger's
+            file, nowhere for a ledger in memory.
+        kill_switch: listen for Ctrl-C while entered: once stops new work and settles what is in flight,
+            twice leaves at once with holds in doubt.
+        client: further arguments of the Anthropic client (``api_key``, ``base_url``, ``timeout``, ...).
+
+    Use it as ``async with Run("name", cap="5") as run``.
+
+    Raises:
+        ConfigError: a name that can't be used, or a run of this id that is under way.
+        LedgerUnavailable, LedgerCorrupt, LedgerTooNew: the ledger can't be used.
+    """
+
+    def __init__(
+        self,
+        name: str = "run",
+        *,
+        cap: object = None,
+        caps: Iterable[Cap] = (),
+        ledger: Ledger | str | os.PathLike[str] | None = None,
+        id: str | None = None,
+        scope: str = "",
+        gate: Gate | None = None,
+        prices: PriceBook | None = None,
+        allow: Allowances | None = None,
+        retry: Retry | None = None,
+        deadline_s: float | None = None,
+        folder: Path | None = None,
+        kill_switch: bool = True,
+        client: dict[str, Any] | None = None,
+    ) -> None:
+        for value, what in ((name, "name"), (id, "id")):
+            if value is not None and not _NAME.fullmatch(value):
+                raise ConfigError(
+                    f"run: the {what} {value!r} can't be used; write letters, digits, '.', '_' and '-', at most 64"
+                )
+        self.name = name
+        self.id = id or new_run_id(name)
+        self.scope = join_scope(normal_scope(scope), f"{name}/{self.id}")
+        self._owns_ledger = not isinstance(ledger, Ledger)
+        self.ledger = (
+            ledger
+            if isinstance(ledger, Ledger)
+            else Ledger(ledger_path() if ledger is None else ledger)
+        )
+        self.gate = gate or Gate()
+        self.tally = Tally()
+        self.started_at = datetime.now(UTC)
+        self._begun = time.monotonic()
+        self.deadline = None if deadline_s is None else self._begun + deadline_s
+        self._stopped: str | None = None
+        self._spend_limit: ErrorKind | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._client_options = dict(client or {})
+        self._async_client: AsyncAnthropic | None = None
+        self._sync_client: Anthropic | None = None
+        self._kill_switch = KillSwitch(self.stop, self.cancel, self.close) if kill_switch else None
+        self._passes = Passes()
+        self.meter = Meter(
+            self.ledger,
+            self.scope,
+            gate=self.gate,
+            prices=prices,
+            allow=allow,
+            retry=retry or Retry(),
+            deadline=self.deadline,
+            listener=_RunListener(self),
+            passes=self._passes,
+        )
+        try:
+            if cap is not None:
+                self.ledger.set_cap(Cap(cap, scope=self.scope, owner="the run"))
+            for further in caps:
+                self.ledger.set_cap(further)
+            self.folder = RunFolder(self._place(folder), self.id)
+        except BaseException:
+            if self._owns_ledger:
+                self.ledger.close()
+            raise
+        self.journal = Journal(self.folder.journal, self.id)
+        self.journal.write("run", name=name, scope=self.scope, ledger=self.ledger.name)
+        self._save(None)
+
+    def _place(self, folder: Path | None) -> Path | None:
+        if folder is not None or self.ledger.path is None:
+            return folder
+        return self.ledger.path.parent / "runs" / self.id
+
+    # ---- calling ----------------------------------------------------------------------------------
+
+    @property
+    def client(self) -> AsyncAnthropic:
+        """The official async client, metered and guarded."""
+        if self._async_client is None:
+            self._async_client = guarded_async_client(
+                self.meter, self._passes, pool=self._pool(), **self._client_options
+            )
+        return self._async_client
+
+    @property
+    def sync_client(self) -> Anthropic:
+        """The official sync client, metered and guarded."""
+        if self._sync_client is None:
+            self._sync_client = guarded_client(
+                self.meter, self._passes, pool=self._pool(), **self._client_options
+            )
+        return self._sync_client
+
+    def _pool(self) -> int:
+        return self.gate.statistics().width + _SPARE_CONNECTIONS
+
+    @property
+    def prices(self) -> PriceBook:
+        """The price book that calls are priced by."""
+        return self.meter.prices
+
+    @property
+    def balance(self) -> Balance:
+        """What the run has posted, holds, has in doubt, and could still take."""
+        return self.ledger.balance(self.scope)
+
+    # ---- stopping ---------------------------------------------------------------------------------
+
+    @property
+    def stopped(self) -> str | None:
+        """Why nothing new may start; None while it may."""
+        return self._stopped
+
+    @property
+    def spend_limit(self) -> ErrorKind | None:
+        """The provider's word that the money is out, if it was said."""
+        return self._spend_limit
+
+    def stop(self, reason: str = "the run was told to stop") -> None:
+        """Nothing new leaves from now on; what is in flight settles."""
+        if self._stopped is None:
+            self._stopped = reason
+            self.journal.write("stop", reason=reason)
+
+    def cancel(self) -> None:
+        """Stop, and cancel what is in flight: calls that were sent go in doubt."""
+        self.stop("the run was cancelled")
+        for task in list(self._tasks):
+            task.cancel()
+
+    def track(self, task: asyncio.Task[Any]) -> None:
+        """Have ``cancel`` reach a task too; for patterns."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def check(self) -> None:
+        """Raise if nothing new may start.
+
+        Raises:
+            RunStopped, SpendLimit: nothing was sent.
+        """
+        if self._stopped is not None:
+            raise RunStopped(f"run {self.id}: {self._stopped}")
+        limit = self._spend_limit
+        if limit is not None:
+            when = f"; it opens again at {limit.reopens_at.isoformat()}" if limit.reopens_at else ""
+            raise SpendLimit(
+                f"run {self.id}: the provider's spend limit is reached ({limit.message or limit.reason}){when}; "
+                "the run can be resumed then",
+                reason=limit.reason,
+                reopens_at=limit.reopens_at,
+            )
+
+    def note_failure(self, failure: ErrorKind | None) -> None:
+        """Hear of an error reply; one that says that the money is out ends the run."""
+        if failure is not None and failure.word == "spend_limit" and self._spend_limit is None:
+            self._spend_limit = failure
+            self.journal.write("spend_limit", reason=failure.reason, message=failure.message)
+
+    # ---- life -------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._kill_switch is not None:
+            self._kill_switch.__enter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if self._async_client is not None:
+                await self._async_client.close()
+        finally:
+            if self._kill_switch is not None:
+                self._kill_switch.__exit__(kind, error, trace)
+            self.close(self._outcome(error))
+
+    def _outcome(self, error: BaseException | None) -> Outcome:
+        if error is not None:
+            from .failures import (
+                outcome_of,
+            )  # failures knows gates and clients; only the end needs it
+
+            return outcome_of(error)[0]
+        if self._spend_limit is not None:
+            return Outcome.SPEND_LIMIT
+        return Outcome.CANCELLED if self._stopped else Outcome.OK
+
+    def close(self, outcome: Outcome | None = None) -> None:
+        """Write the end of the run down; closes the ledger if the run opened it. May be called twice."""
+        if self.folder.is_closed:
+            return
+        if self._sync_client is not None:
+            self._sync_client.close()
+        self._save(outcome or self._outcome(None))
+        self.journal.write("end", outcome=outcome, seconds=round(time.monotonic() - self._begun, 3))
+        self.journal.close()
+        self.folder.close()
+        if self._owns_ledger:
+            self.ledger.close()
+
+    def _save(self, outcome: Outcome | None) -> None:
+        balance = None
+        try:
+            balance = self.balance
+        except BudgetError as error:
+            logger.error("%s", error)  # noqa: TRY400
+        self.folder.save(
+            {
+                "run": self.id,
+                "name": self.name,
+                "scope": self.scope,
+                "ledger": self.ledger.name,
+                "pid": os.getpid(),
+                "started": self.started_at.isoformat(timespec="seconds"),
+                "ended": datetime.now(UTC).isoformat(timespec="seconds") if outcome else None,
+                "outcome": outcome.value if outcome else None,
+                "calls": self.tally.calls,
+                "posted_usd": format_usd(balance.posted_nanos).removeprefix("$")
+                if balance
+                else None,
+                "in_doubt_usd": format_usd(balance.in_doubt_nanos).removeprefix("$")
+                if balance
+                else None,
+            }
+        )
+
+
+class _RunListener:
+    """Journals what the meter does, and lets a stopped run make no call."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def before_call(self) -> None:
+        self._run.check()
+
+    def held(self, attempt: Attempt) -> None:
+        assert attempt.hold is not None
+        self._write(
+            attempt,
+            "hold",
+            model=attempt.reading.model,
+            nanos=attempt.hold.nanos,
+            scope=attempt.hold.scope,
+        )
+
+    def ended(self, attempt: Attempt, ending: Ending) -> None:
+        assert attempt.hold is not None
+        self._run.tally.add(attempt.hold, ending)
+        self._run.note_failure(attempt.failure)
+        usage = ending.usage or {}
+        self._write(
+            attempt,
+            ending.kind,
+            model=usage.get("model") or attempt.reading.model,
+            nanos=ending.nanos if ending.kind == "settle" else attempt.hold.nanos,
+            stop_reason=ending.note.get("stop_reason"),
+            reason=ending.note.get("reason"),
+            request_id=ending.note.get("request_id"),
+            status=attempt.status or None,
+            latency_ms=round((time.monotonic() - attempt.begun_at) * 1000),
+            **{name: usage[name] for name in self._run.tally.tokens if name in usage},
+        )
+
+    def declined(self, error: BudgetError) -> None:
+        self._run.journal.write("decline", kind=type(error).__name__, reason=str(error))
+
+    def retrying(self, error: ErrorKind | None, tries: int, wait_s: float) -> None:
+        self._run.journal.write(
+            "retry", reason=error.word if error else "infra", tries=tries, wait_s=round(wait_s, 3)
+        )
+
+    def _write(self, attempt: Attempt, event: str, **fields: Any) -> None:
+        assert attempt.hold is not None
+        call = attempt.call
+        self._run.journal.write(
+            event,
+            hold=attempt.hold.id,
+            agent=call.agent,
+            parent=call.parent,
+            unit=call.unit,
+            **fields,
+        )
+
+
+def new_run_id(name: str) -> str:
+    """A name for a run that no other run has: name, time (UTC) and a few random digits."""
+    return f"{name[:40]}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+__all__ = ["Run", "new_run_id"]
