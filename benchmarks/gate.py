@@ -14,7 +14,7 @@ import argparse
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
 import httpx2
@@ -80,7 +80,7 @@ class Server:
         return web.json_response({"input_tokens": size}, headers=headers)
 
 
-Call = Callable[[httpx2.AsyncClient, str, int], Awaitable[None]]
+Call = Callable[[httpx2.AsyncClient, str, int], Coroutine[None, None, None]]
 
 
 def through_gate(gate: Gate) -> Call:

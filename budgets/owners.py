@@ -15,6 +15,9 @@ from pathlib import Path
 
 import psutil
 
+_PROC = Path("/proc")
+_HAS_PROC = (_PROC / "self" / "stat").exists()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
@@ -24,7 +27,8 @@ class Owner:
         id: unique per process and ledger object.
         host: host name; the part behind ``#`` tells boots and pid namespaces apart.
         pid: process id.
-        started_ms: start time of the process, milliseconds since 1970.
+        started_ms: start time of the process in milliseconds: since the boot where the system says so
+            (Linux), which no clock can shift; else since 1970.
     """
 
     id: str
@@ -37,25 +41,17 @@ class Owner:
 def _host() -> str:
     marks = []
     with contextlib.suppress(OSError):
-        marks.append(
-            Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()[:8]
-        )
+        marks.append((_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()[:8])
     with contextlib.suppress(OSError):
-        marks.append(str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]"))
+        marks.append(str((_PROC / "self/ns/pid").readlink()).strip("pid:[]"))
     return f"{socket.gethostname()}#{'-'.join(marks)}"
-
-
-def _started_ms(pid: int) -> int | None:
-    try:
-        return int(psutil.Process(pid).create_time() * 1000)
-    except psutil.NoSuchProcess:
-        return None
 
 
 def this_process() -> Owner:
     """The owner record of the calling process; a new id each time."""
     pid = os.getpid()
-    return Owner(id=uuid.uuid4().hex[:12], host=_host(), pid=pid, started_ms=_started_ms(pid) or 0)
+    life = _life_of(pid)
+    return Owner(id=uuid.uuid4().hex[:12], host=_host(), pid=pid, started_ms=life or 0)
 
 
 def is_dead(owner: Owner) -> bool:
@@ -66,15 +62,45 @@ def is_dead(owner: Owner) -> bool:
     if owner.host != _host():
         return _same_machine_other_boot(owner.host)
     try:
-        process = psutil.Process(owner.pid)
-        # Start times are read in clock ticks (10 ms) against a boot time that may be nudged.
-        if abs(int(process.create_time() * 1000) - owner.started_ms) > 2000:
-            return True
-        return bool(process.status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
+        started_ms = _life_of(owner.pid)
     except psutil.AccessDenied:
         return False
+    if started_ms is None:
+        return not _hidden(owner.pid)
+    # Where start times are read against a wall clock, that clock may be nudged meanwhile.
+    return abs(started_ms - owner.started_ms) > (0 if _HAS_PROC else 2000)
+
+
+def _life_of(pid: int) -> int | None:
+    """When a process started, milliseconds; None if there is none, or only what is left of one (a zombie)."""
+    if not _HAS_PROC:
+        try:
+            process = psutil.Process(pid)
+            ended = process.status() == psutil.STATUS_ZOMBIE
+            return None if ended else int(process.create_time() * 1000)
+        except psutil.NoSuchProcess:
+            return None
+    try:
+        stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The name in parentheses may hold anything; behind it come the state and, 19 further on, the start.
+    fields = stat[stat.rfind(")") + 2 :].split()
+    return None if fields[0] in "ZX" else int(fields[19]) * 1000 // os.sysconf("SC_CLK_TCK")
+
+
+def _hidden(pid: int) -> bool:
+    """True if a process of this pid is there all the same: /proc can be mounted to hide other users'."""
+    if not _HAS_PROC:
+        return False
+    try:
+        stat_is_hidden = not (_PROC / str(pid)).exists()
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return stat_is_hidden
 
 
 def _same_machine_other_boot(host: str) -> bool:

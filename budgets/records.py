@@ -206,6 +206,18 @@ class CapEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CapChange:
+    """One word about a cap: set, or lifted (``dropped``), after the line ``after`` was written.
+
+    The order of lines and caps is kept by line number, since clocks may be set back.
+    """
+
+    entry: CapEntry
+    dropped: bool
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
     """A call that waits for held money: its ticket, and the accounts that are in its way."""
 

@@ -19,21 +19,26 @@ from .errors import InvalidScope
 Kind = Literal["run", "agent", "part"]
 
 SIMULATED = "simulated"
-_SEGMENT = re.compile(r"[^/\x00-\x1f\x7f]{1,200}")
+_SEGMENT = re.compile(r"[^/\x00-\x1f\x7f\ud800-\udfff]{1,200}")
 _MAX_DEPTH = 32
 
 
-@lru_cache(maxsize=4096)
 def normal_scope(path: str) -> str:
     """Check a scope path and drop slashes at its ends.
 
     Raises:
-        InvalidScope: an empty or overlong segment, control characters, or more than 32 segments.
+        InvalidScope: not a string, an empty or overlong segment, characters that can't be printed or
+            stored, or more than 32 segments.
     """
     if not isinstance(path, str):
         raise InvalidScope(
             f"scope: {path!r} is not a path; write it as a string such as 'app/run-1'"
         )
+    return _normal(path)
+
+
+@lru_cache(maxsize=4096)
+def _normal(path: str) -> str:
     stripped = path.strip().strip("/")
     if not stripped:
         return ""

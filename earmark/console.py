@@ -68,8 +68,9 @@ def make_ready() -> None:
 def _patient(stream: TextIO | Any) -> TextIO:
     if stream is None:  # closed by the caller, or a program without a console
         return Path(os.devnull).open("w", encoding="utf-8")
-    raw = getattr(getattr(stream, "buffer", None), "raw", None)
-    if raw is None:  # something that a test or a host program put there
+    buffer = getattr(stream, "buffer", None)
+    raw = getattr(buffer, "raw", buffer)  # unbuffered streams (PYTHONUNBUFFERED) have no other
+    if not isinstance(raw, io.RawIOBase):  # something that a test or a host program put there
         return stream
     stream.flush()
     pipe = PatientPipe(raw)

@@ -86,13 +86,13 @@ def ledger_to_read(given: Path | None, *, quiet: bool = False) -> Iterator[OpenL
         quiet: don't say that there is no ledger yet.
 
     Raises:
+        Mistake: it is a folder.
         LedgerUnavailable, LedgerCorrupt, LedgerTooNew: it can't be used; it was left as it is.
     """
     from budgets.ledger import Ledger
-    from budgets.settings import ledger_path
 
-    path = ledger_path(given)
-    exists = path.is_dir() or (path.exists() and path.stat().st_size > 0)
+    path = _file_of(given)
+    exists = path.exists() and path.stat().st_size > 0
     if not exists and not quiet:
         remark(f"no ledger yet at {path}")
     with Ledger(path if exists else None, fallback=()) as ledger:
@@ -108,18 +108,26 @@ def ledger_to_write(given: Path | None, *, create: bool = False) -> Iterator[Ope
         create: make it where there is none.
 
     Raises:
-        Mistake: there is none.
+        Mistake: there is none, or it is a folder.
         LedgerUnavailable, LedgerCorrupt, LedgerTooNew: it can't be used; it was left as it is.
     """
     from budgets.ledger import Ledger
-    from budgets.settings import ledger_path
 
-    path = ledger_path(given)
+    path = _file_of(given)
     exists = path.exists()
     if not exists and not create:
         raise Mistake(f"no ledger yet at {path}; name one by --ledger or EARMARK_HOME")
     with Ledger(path, fallback=() if exists else None) as ledger:
         yield OpenLedger(ledger=ledger, path=path, exists=exists)
+
+
+def _file_of(given: Path | None) -> Path:
+    from budgets.settings import ledger_path
+
+    path = ledger_path(given)
+    if path.is_dir():
+        raise Mistake(f"ledger {path}: this is a folder; name a file in it, such as ledger.db")
+    return path
 
 
 def settings_of(given: Path | None) -> Settings:

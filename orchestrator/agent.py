@@ -104,7 +104,12 @@ class Agent:
             raise ConfigError(f"agent {self.name}: the tool {twice[0]} is given twice; rename one")
 
     async def run(
-        self, run: Run, prompt: str | Sequence[Mapping[str, Any]], *, unit: str = ""
+        self,
+        run: Run,
+        prompt: str | Sequence[Mapping[str, Any]],
+        *,
+        unit: str = "",
+        keep: Callable[[Mapping[str, Any]], Any] | None = None,
     ) -> AgentResult:
         """Do the work. Failures are outcomes of the result; nothing is raised but cancellation.
 
@@ -112,9 +117,10 @@ class Agent:
             run: whose client, caps and journal are used.
             prompt: the task: text, or content blocks.
             unit: what it is about, for the journal and the ledger's lines.
+            keep: what of each answer the ledger should keep; see ``context.CallContext``.
         """
         loop = _Loop(self, run)
-        with scope(self.name, self.cap), calling_as(self.name, unit=unit) as tally:
+        with scope(self.name, self.cap), calling_as(self.name, unit=unit, keep=keep) as tally:
             try:
                 outcome, reason = await loop.work(prompt)
             except Exception as error:  # every failure has an outcome; only cancellation passes
@@ -143,7 +149,7 @@ class _Loop:
         self.tools: dict[str, Tool] = {
             one.name: one for one in agent.tools if isinstance(one, Tool)
         }
-        self.messages: list[Mapping[str, Any]] = []
+        self.messages: list[Any] = []
         self.turns = 0
         self.text = ""
         self.value: Any = None

@@ -244,10 +244,13 @@ async def _work_on(run: Run, worker: Worker, index: int, item: Item) -> Part[Ite
 
 
 def _read(result: Any) -> tuple[Outcome, str, Any]:
-    """A worker that ran an agent may hand its result on: its outcome is the part's."""
+    """A worker may hand on an agent's result, or any record with an outcome: it is then the part's."""
     if isinstance(result, AgentResult):
         value = result.value if result.value is not None else result.text
         return result.outcome, result.reason, value if result.outcome is Outcome.OK else None
+    outcome = getattr(result, "outcome", None)
+    if isinstance(outcome, Outcome):
+        return outcome, str(getattr(result, "reason", "")), result
     return Outcome.OK, "", result
 
 
@@ -266,9 +269,11 @@ class _Source(Generic[Item]):
 
     async def draw(self) -> tuple[int, Item] | None:
         if self._plain is not None:
-            for item in self._plain:
-                return next(self._count), item
-            return None
+            # No await in between: the next item and its index belong together.
+            try:
+                return next(self._count), next(self._plain)
+            except StopIteration:
+                return None
         assert self._async is not None
         async with self._turn:
             try:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="List runs and show one.")
 
+#: Names of ``orchestrator.run_folder``, whose import would bring the whole SDK along.
 RECORD = "run.json"
 JOURNAL = "journal.jsonl"
 
@@ -94,7 +95,7 @@ def list_(
                 output.dollars(row["posted_nanos"]),
                 output.dollars(row["in_doubt_nanos"]),
                 row["scope"],
-                row["command"],
+                row["command"] or row["name"],
             )
             for row in rows
         ],
@@ -171,6 +172,7 @@ def _run_json(run: _Run) -> dict[str, Any]:
         "ended": run.record.get("ended"),
         "outcome": run.outcome,
         "scope": run.scope,
+        "name": run.record.get("name"),
         "command": run.record.get("command"),
         "counts": run.record.get("counts") or {},
     }

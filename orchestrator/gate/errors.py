@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 _LAST_DATE_S = 253402300799.0  # the end of the year 9999
 
 
-class RateDeadline(Exception):  # noqa: N818 - named after what happened, like the outcomes
+class RateDeadline(Exception):
     """The caller's deadline comes before the gate could let the call through; nothing was sent.
 
     Attributes:
@@ -26,7 +26,7 @@ class RateDeadline(Exception):  # noqa: N818 - named after what happened, like t
         self.retry_in_s = retry_in_s
 
 
-class NestedTooDeep(Exception):  # noqa: N818
+class NestedTooDeep(Exception):
     """A task's open streams, one inside the other, hold the whole pool; nothing was sent.
 
     Waiting would never end, since only the waiting task itself could free a connection.

@@ -26,9 +26,9 @@ _FIRST_OUTPUT_TOKENS = 500.0
 #: Weight of the past against each new call in running averages.
 _MEMORY = 0.95
 #: A 429 within known limits means that somebody else uses them too: take less, and creep back.
-_SHARE_CUT = 0.85
+_SHARE_CUT = 0.8
 _SHARE_MIN = 0.05
-_SHARE_GROWTH_PER_S = 0.01
+_SHARE_GROWTH_PER_S = 0.004
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

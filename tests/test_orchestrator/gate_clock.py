@@ -29,7 +29,12 @@ class ManualClock:
     async def sleep(self, seconds: float) -> None:
         """Wait on this clock: for whoever plays the server."""
         future = asyncio.get_running_loop().create_future()
-        self.call_at(self._now + seconds, lambda: future.done() or future.set_result(None))
+
+        def wake() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        self.call_at(self._now + seconds, wake)
         await future
 
     def advance(self, seconds: float) -> None:

@@ -20,7 +20,9 @@ MODEL = "claude-opus-5-5"
 class Server:
     """Enforces limits by strict token buckets with a burst of one second, in the clock's time."""
 
-    def __init__(self, clock: ManualClock, chance: random.Random, limits: Mapping[str, int]) -> None:
+    def __init__(
+        self, clock: ManualClock, chance: random.Random, limits: Mapping[str, int]
+    ) -> None:
         self.clock = clock
         self.chance = chance
         self.limits = limits
@@ -61,7 +63,13 @@ async def call(gate: Gate, server: Server, size: int, estimate: float) -> None:
 
 
 async def saturate(
-    gates: list[Gate], server: Server, clock: ManualClock, *, seconds: float, mean: int, factor: float
+    gates: list[Gate],
+    server: Server,
+    clock: ManualClock,
+    *,
+    seconds: float,
+    mean: int,
+    factor: float,
 ) -> None:
     """More calls than fit, through each gate, for a while."""
     chance = server.chance
@@ -117,9 +125,8 @@ async def test_gates_that_share_a_key_come_to_terms() -> None:
     await saturate(gates, server, clock, seconds=180, mean=300, factor=1.0)
     used = sum(at >= clock.monotonic() - 120 for at, _ in server.accepted) / 2000
     refused = server.refused / (len(server.accepted) + server.refused)
-    print(used, refused)
-    assert used >= 0.8
-    assert refused < 0.1
+    assert used >= 0.95
+    assert refused < 0.04
 
 
 async def test_a_configured_limit_holds_over_every_minute() -> None:
@@ -273,9 +280,7 @@ async def test_low_remainders_stop_a_burst_but_starve_nobody() -> None:
 @settings(max_examples=200)
 @given(
     per_minute=st.integers(1, 10_000_000),
-    calls=st.lists(
-        st.tuples(st.floats(0, 20), st.integers(1, 50_000)), min_size=1, max_size=40
-    ),
+    calls=st.lists(st.tuples(st.floats(0, 20), st.integers(1, 50_000)), min_size=1, max_size=40),
 )
 def test_a_bucket_never_passes_its_limit(per_minute: int, calls: list[tuple[float, int]]) -> None:
     """Whatever comes when: between any two calls, at most the refill, one bucket and one call leave."""

@@ -30,11 +30,15 @@ class World:
 
     async def call(self, depth: int) -> None:
         chance, gate = self.chance, self.gate
-        deadline = self.clock.monotonic() + chance.choice([1, 10, 1e5]) if chance.random() < 0.3 else None
+        deadline = (
+            self.clock.monotonic() + chance.choice([1, 10, 1e5]) if chance.random() < 0.3 else None
+        )
         ticket = await gate.enter(chance.choice(MODELS), deadline)
         try:
             assert gate.statistics().in_use - gate.statistics().overflow <= self.width
-            await ticket.pace(input_tokens=chance.randint(1, 3000), output_tokens=10, deadline=deadline)
+            await ticket.pace(
+                input_tokens=chance.randint(1, 3000), output_tokens=10, deadline=deadline
+            )
             if chance.random() < 0.7:
                 await self.clock.sleep(chance.expovariate(2))
             if chance.random() < 0.3 and depth < 4:
@@ -43,7 +47,9 @@ class World:
             said = {"retry-after": str(chance.randint(0, 5))} if chance.random() < 0.5 else {}
             ticket.observe(status, said)
             if status == 200:
-                ticket.usage(input_tokens=chance.randint(0, 3000), output_tokens=chance.randint(1, 99))
+                ticket.usage(
+                    input_tokens=chance.randint(0, 3000), output_tokens=chance.randint(1, 99)
+                )
         except BaseException:
             ticket.close()  # the traceback would keep it alive
             raise

@@ -297,7 +297,7 @@ def test_a_gate_nobody_uses_is_freed() -> None:
     gate = Gate(requests_per_minute=1, clock=clock)
     alive = weakref.ref(gate._desk)
 
-    async def give_up() -> None:
+    async def give_up(gate: Gate) -> None:
         with await gate.enter(MODEL) as ticket:
             await ticket.pace(input_tokens=1, output_tokens=1)
         with await gate.enter(MODEL) as ticket:
@@ -306,7 +306,7 @@ def test_a_gate_nobody_uses_is_freed() -> None:
             waiting.cancel()
             await settle()
 
-    contextvars.Context().run(asyncio.run, give_up())
+    contextvars.Context().run(asyncio.run, give_up(gate))
     del gate
     gc.collect()
     assert alive() is None

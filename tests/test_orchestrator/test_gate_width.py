@@ -153,8 +153,10 @@ def test_the_gate_is_never_wider_than_the_pool() -> None:
     assert traffic.gate.statistics().width == 5
 
 
-@pytest.mark.parametrize("option", ["width", "pool", "requests_per_minute", "input_tokens_per_minute"])
+@pytest.mark.parametrize(
+    "option", ["width", "pool", "requests_per_minute", "input_tokens_per_minute"]
+)
 def test_nothing_below_one_is_accepted(option: str) -> None:
     """A width, pool or limit of zero would wait for ever and is refused by name."""
     with pytest.raises(ValueError, match=option):
-        Gate(**{option: 0})
+        Gate(**{option: 0})  # type: ignore[arg-type]

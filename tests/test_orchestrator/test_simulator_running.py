@@ -56,13 +56,15 @@ async def test_stop_leaves_no_task_and_no_port() -> None:
 
 def test_thread() -> None:
     """A simulator in a thread serves sync code, can be steered from there, and ends with it."""
-    with running_simulator(faults=Faults(["overloaded"])) as sim:
-        with Anthropic(base_url=sim.url, api_key="key", max_retries=1) as client:
-            client.messages.create(**ASKED)
-            assert (sim.bill.requests, sim.call(lambda each: each.stats.arrived)) == (1, 2)
-            sim.arrived(2)
-            sim.reset()
-            assert sim.bill.requests == 0
+    with (
+        running_simulator(faults=Faults(["overloaded"])) as sim,
+        Anthropic(base_url=sim.url, api_key="key", max_retries=1) as client,
+    ):
+        client.messages.create(**ASKED)
+        assert (sim.bill.requests, sim.call(lambda each: each.stats.arrived)) == (1, 2)
+        sim.arrived(2)
+        sim.reset()
+        assert sim.bill.requests == 0
 
     assert "earmark-simulator" not in {thread.name for thread in threading.enumerate()}
 

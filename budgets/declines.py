@@ -1,0 +1,60 @@
+"""The words of a decline: which cap is in the way, what is posted and held, and when it opens again."""
+
+from __future__ import annotations
+
+import secrets
+
+from .bindings import EVER, Binding
+from .errors import BudgetExceeded
+from .money import format_usd, to_decimal
+from .records import HoldRequest
+
+
+def decline(request: HoldRequest, binding: Binding, *, latched: bool = False) -> BudgetExceeded:
+    """The error for a call that a cap does not admit.
+
+    Args:
+        request: what was asked.
+        binding: the cap in the way, with its sums.
+        latched: it was declined here before, and that holds.
+    """
+    cap, window, account = binding.cap, binding.window, binding.account
+    named = cap if account.subject == cap.scope else cap.at_scope(account.subject)
+    held = account.held + account.in_doubt
+    decline_id = f"decline-{secrets.token_hex(6)}"
+    message = (
+        f"declined: the cap of {named}{f', set by {cap.owner}' if cap.owner != 'code' else ''} is in the way"
+        f"{'' if window is EVER else f' in {window}'}: posted {format_usd(account.posted)}, "
+        f"held {format_usd(held)}"
+        f"{f' ({format_usd(account.in_doubt)} of it in doubt)' if account.in_doubt else ''}, "
+        f"asked {format_usd(request.nanos)}"
+        f"{_why(request, binding, latched=latched)}"
+        f"{'' if window.ends is None else f'; opens again at {window.ends.isoformat()}'} [{decline_id}]"
+    )
+    return BudgetExceeded(
+        message,
+        cap=named,
+        window=window,
+        posted=to_decimal(account.posted),
+        held=to_decimal(held),
+        in_doubt=to_decimal(account.in_doubt),
+        asked=to_decimal(request.nanos),
+        asked_by=request.place.scopes[0],
+        latched=latched,
+        id=decline_id,
+    )
+
+
+def _why(request: HoldRequest, binding: Binding, *, latched: bool) -> str:
+    account, limit = binding.account, binding.cap.nanos
+    if latched:
+        return "; this scope was declined before and stays so until the cap is raised"
+    if request.nanos > limit:
+        return "; one call's bound is more than the whole cap: ask for fewer output tokens or raise the cap"
+    if account.posted + request.nanos > limit:
+        return ""
+    if account.posted + account.in_doubt + request.nanos > limit:
+        return "; what is in doubt counts until it is resolved (earmark ledger holds)"
+    if request.wait:
+        return "; the held money is the caller's own open stream, so waiting can't free it"
+    return "; only held money is in the way, and this call does not wait"
