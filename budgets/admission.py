@@ -1,54 +1,33 @@
 """The rules of admission and of ending: what a transaction does to lines, accounts and the queue.
 
-Pure decisions over a store's transaction; no clock, no threads, no SQL. Design rules 1, 2, 8 to 13.
+Pure decisions over a store's transaction; no clock, no threads, no SQL. Which accounts a call draws on is
+found in ``bindings``. Design rules 1, 2, 8 to 13.
 """
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
-from .caps import CALENDAR, Cap
-from .errors import AlreadyEnded, BudgetExceeded, LedgerError, UnknownHold
-from .money import format_usd, to_decimal
+from .bindings import EVER, Binder, Binding, Bound
+from .caps import Cap
+from .declines import decline
+from .errors import AlreadyEnded, LedgerError, UnknownHold
+from .money import MAX_NANOS
 from .owners import Owner, is_dead
-from .records import Account, CapEntry, Ending, Hold, HoldRequest, Line, Waiting, from_us, to_us
-from .scopes import Place, ancestors, is_within
+from .records import Account, CapEntry, Ending, Hold, HoldRequest, Line, Waiting
 from .stores.protocol import AccountKey, Transaction
-from .windows import Window, window_of
 
-EVER = Window(per="ever", tz="UTC", key="ever", starts=None, ends=None)
+#: Sums are looked at only for amounts that could carry them past what 64 bits hold (a million dollars).
+_HUGE_NANOS = 10**15
 
 
 @dataclass(frozen=True, slots=True)
 class MustWait:
-    """Only held money is in the way; these accounts are short of it."""
+    """Only held money is in the way, or those who wait for it; these accounts are short of it."""
 
     blocked: tuple[AccountKey, ...]
-
-
-class Match(NamedTuple):
-    """A cap that may apply to a place.
-
-    ``named`` is False for a path above an agent's or a run's own: the cap per agent or per run applies to
-    it only if that path was itself used as an agent or a run before (its account exists then).
-    """
-
-    entry: CapEntry
-    subject: str
-    named: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Binding:
-    """A cap that applies to a call, the account it is counted in, and the window."""
-
-    cap: Cap
-    window: Window
-    account: Account
-    fallback: bool
 
 
 class Rules:
@@ -56,41 +35,42 @@ class Rules:
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
-        self._epoch = -1
-        self._matches: dict[
-            tuple[tuple[str, ...], tuple[tuple[str, str], ...]], tuple[Match, ...]
-        ] = {}
-        self._windows: dict[tuple[str, str], tuple[int, int, Window]] = {}
+        self._binder = Binder()
         self._declared: dict[tuple[str, str, str], int] = {}
+        self._declared_now: list[tuple[str, str, str]] = []
         self._owner_known = False
+        self._owner_known_now = False
+
+    def begin(self) -> None:
+        """A transaction begins; what the one before did is kept."""
+        self._declared_now.clear()
+        self._owner_known_now = False
 
     def forget(self) -> None:
-        """After a failed transaction: whatever it declared was undone."""
-        self._epoch = -1
-        self._matches.clear()
-        self._declared.clear()
-        self._owner_known = False
+        """The transaction failed: whatever it did was undone."""
+        self._binder.forget()
+        for key in self._declared_now:
+            self._declared.pop(key, None)
+        self._owner_known = self._owner_known and not self._owner_known_now
+        self.begin()
 
     # ---- caps -----------------------------------------------------------------------------------
 
     def declare(
         self, txn: Transaction, caps: Iterable[Cap], at_us: int, *, fallback: bool = False
     ) -> None:
-        """Set caps. The latest word wins, but a default never replaces what somebody said."""
+        """Set caps. The latest word wins, but a default or fallback never replaces what somebody said."""
         for cap in caps:
-            known = txn.caps()
-            entry = known.get(cap.key)
-            said = [
-                e
-                for e in known.values()
-                if e.cap.scope == cap.scope and e.cap.per == cap.per and not e.fallback
-            ]
-            is_default = cap.owner == "default"
-            if is_default and any(e.cap.owner != "default" for e in said):
+            entry = txn.caps().get(cap.key)
+            said = [e for e in txn.caps().on(cap.scope) if e.cap.per == cap.per and not e.fallback]
+            if fallback and entry is not None and not entry.fallback:
                 continue
-            for old in said:
-                if old.cap.owner == "default" and not is_default and old.cap.key != cap.key:
-                    txn.drop_cap(old.cap.key, at_us)
+            if cap.owner == "default" and any(e.cap.owner != "default" for e in said):
+                continue
+            if cap.owner != "default" and not fallback:
+                for old in said:
+                    if old.cap.owner == "default" and old.cap.key != cap.key:
+                        txn.drop_cap(old.cap.key, at_us)
             if entry is None or entry.cap != cap or entry.fallback != fallback:
                 txn.put_cap(CapEntry(cap=cap, since_us=at_us, fallback=fallback))
 
@@ -100,52 +80,7 @@ class Rules:
             if self._declared.get(cap.key) != cap.nanos:
                 self.declare(txn, (cap,), at_us)
                 self._declared[cap.key] = cap.nanos
-
-    # ---- which caps bind ------------------------------------------------------------------------
-
-    def _match(self, txn: Transaction, place: Place) -> tuple[Match, ...]:
-        """Caps that apply to a place, outermost first, each with the subject that it counts."""
-        if txn.caps_epoch != self._epoch:
-            self._matches.clear()
-            self._epoch = txn.caps_epoch
-        key = (place.scopes, place.kinds)
-        found = self._matches.get(key)
-        if found is None:
-            found = tuple(matching(txn.caps().values(), place))
-            if len(self._matches) > 50_000:
-                self._matches.clear()
-            self._matches[key] = found
-        return found
-
-    def _window(self, cap: Cap, at_us: int) -> Window:
-        if cap.per not in CALENDAR:
-            return EVER
-        key = (cap.per, cap.tz)
-        cached = self._windows.get(key)
-        if cached is None or not cached[0] <= at_us < cached[1]:
-            window = window_of(cap.per, cap.tz, from_us(at_us))
-            assert window.starts is not None
-            assert window.ends is not None
-            cached = (to_us(window.starts), to_us(window.ends), window)
-            self._windows[key] = cached
-        return cached[2]
-
-    def bindings(self, txn: Transaction, place: Place, at_us: int) -> list[_Binding]:
-        """The accounts of every cap that applies to a hold made at this time; missing ones are summed."""
-        found = []
-        for entry, subject, named in self._match(txn, place):
-            if entry.cap.per == "call":
-                continue
-            window = self._window(entry.cap, at_us)
-            key = (entry.cap.key, subject, window.key)
-            account = txn.account(key)
-            if account is None:
-                if not named:
-                    continue
-                account = _summed(txn, key, window)
-                txn.add_account(account)
-            found.append(_Binding(entry.cap, window, account, entry.fallback))
-        return found
+                self._declared_now.append(cap.key)
 
     # ---- hold -----------------------------------------------------------------------------------
 
@@ -163,75 +98,36 @@ class Rules:
         Raises:
             BudgetExceeded: declined.
             AlreadyEnded: this id was used before.
+            LedgerError: the amount is negative, or more than a ledger can hold.
         """
-        if request.nanos < 0:
-            raise LedgerError(f"hold {request.id}: a bound can't be negative")
-        if ticket is None and not request.fresh_id and txn.ended_as(request.id) is not None:
-            raise AlreadyEnded(
-                f"hold {request.id}: this id was used before", hold=request.id, ended_as="hold"
+        nanos = request.nanos
+        if not 0 <= nanos <= MAX_NANOS:
+            raise LedgerError(
+                f"hold {request.id}: a bound of {nanos} nano-dollars is not an amount"
             )
+        if ticket is None and not request.fresh_id and txn.ended_as(request.id) is not None:
+            raise _used_before(request.id)
         if request.place.caps:
             self._declare_context(txn, request.place.caps, at_us)
-        self._check_per_call(txn, request)
-        bindings = self.bindings(txn, request.place, at_us)
-        if request.nanos:
-            blocked = self._judge(txn, request, bindings)
-            if blocked or self._is_behind(txn, bindings, ticket):
-                return MustWait(tuple(b.account.key for b in (blocked or bindings)))
+        place = request.place
+        bound = self._binder.bind(txn, place.scopes, place.kinds, at_us)
+        if nanos:
+            for entry in bound.per_call:
+                if nanos > entry.cap.nanos:
+                    raise decline(request, _single_call(entry, request))
+            blocked = _judge(txn, request, bound)
+            blocked = blocked or _behind(txn, bound, ticket)
+            if blocked:
+                if not request.wait:
+                    raise decline(request, blocked[0])
+                return MustWait(tuple(binding.account.key for binding in blocked))
+        self._introduce(txn)
+        return _write_hold(txn, request, bound, at_us, self.owner.id)
+
+    def _introduce(self, txn: Transaction) -> None:
         if not self._owner_known:
             txn.put_owner(self.owner)
-            self._owner_known = True
-        return _write_hold(txn, request, bindings, at_us, self.owner.id)
-
-    def _check_per_call(self, txn: Transaction, request: HoldRequest) -> None:
-        matches = self._match(txn, request.place)
-        has_amount_cap = any(
-            m.named and m.entry.cap.per != "call" and not m.entry.fallback for m in matches
-        )
-        for entry, _, _ in matches:
-            if entry.cap.per == "call" and request.nanos > entry.cap.nanos:
-                if entry.fallback and has_amount_cap:
-                    continue
-                account = Account(entry.cap.key, request.place.scopes[0], EVER.key)
-                _decline(request, _Binding(entry.cap, EVER, account, entry.fallback), latched=False)
-
-    def _judge(
-        self, txn: Transaction, request: HoldRequest, bindings: list[_Binding]
-    ) -> list[_Binding]:
-        """Decline for good reasons, outermost cap first; else list what is short of held money only."""
-        said = [b for b in bindings if not b.fallback]
-        blocked = []
-        for binding in said or bindings:
-            account, limit = binding.account, binding.cap.nanos
-            if account.latched and limit > account.latched:
-                account.latched = 0
-                txn.touch(account)
-            if account.latched:
-                _decline(request, binding, latched=True)
-            if request.nanos <= limit and account.posted + request.nanos > limit:
-                if request.latch:
-                    account.latched = max(limit, 1)
-                    txn.touch(account)
-                _decline(request, binding, latched=False)
-            stuck = account.posted + account.in_doubt + min(request.tied, account.held)
-            if stuck + request.nanos > limit:
-                _decline(request, binding, latched=False)
-            if account.posted + account.in_doubt + account.held + request.nanos > limit:
-                if not request.wait:
-                    _decline(request, binding, latched=False)
-                blocked.append(binding)
-        return blocked
-
-    def _is_behind(self, txn: Transaction, bindings: list[_Binding], ticket: int | None) -> bool:
-        """Someone who came earlier waits for one of the same accounts: no overtaking."""
-        queue = txn.waiting()
-        if not queue:
-            return False
-        keys = {b.account.key for b in bindings}
-        return any(
-            (ticket is None or other.ticket < ticket) and not keys.isdisjoint(other.blocked)
-            for other in queue
-        )
+            self._owner_known = self._owner_known_now = True
 
     # ---- the end of a hold ----------------------------------------------------------------------
 
@@ -275,47 +171,54 @@ class Rules:
             usage=ending.usage,
             note=note,
         )
-        place = Place(scopes=hold.scopes, kinds=hold.kinds)  # type: ignore[arg-type]
-        bindings = self.bindings(txn, place, hold.held_at_us)
+        self._post(txn, line, hold)
         if kind == "doubt":
             txn.put_hold(replace(hold, state="doubt"))
         else:
             txn.end_hold(hold.id)
-        self._post(txn, line, bindings)
         return line
 
     def adjust(
-        self,
-        txn: Transaction,
-        original: Hold,
-        delta_nanos: int,
-        note: dict[str, object],
-        at_us: int,
+        self, txn: Transaction, original: Hold, nanos: int, note: dict[str, object], at_us: int
     ) -> Line:
-        """Correct a posted charge by a new line; the window stays that of the hold."""
+        """Correct what was posted for a hold to ``nanos`` by a new line; the window stays that of the hold.
+
+        Raises:
+            UnknownHold: nothing was posted for it.
+            LedgerError: not an amount.
+        """
+        if not 0 <= nanos <= MAX_NANOS:
+            raise LedgerError(f"hold {original.id}: {nanos} nano-dollars is not an amount")
+        posted = txn.posted_for(original.id)
+        if posted is None:
+            raise UnknownHold(
+                f"hold {original.id}: nothing was posted for it, so there is nothing to correct"
+            )
         line = Line(
             hold=original.id,
             kind="adjust",
             at_us=at_us,
             held_at_us=original.held_at_us,
             scope=original.scope,
-            nanos=delta_nanos,
-            posted=delta_nanos,
+            nanos=nanos - posted,
+            posted=nanos - posted,
             model=original.model,
             owner=self.owner.id,
             note=note,
         )
-        place = Place(scopes=original.scopes, kinds=original.kinds)  # type: ignore[arg-type]
-        self._post(txn, line, self.bindings(txn, place, original.held_at_us))
+        self._post(txn, line, original)
         return line
 
-    def _post(self, txn: Transaction, line: Line, bindings: Sequence[_Binding]) -> None:
-        for binding in bindings:
+    def _post(self, txn: Transaction, line: Line, hold: Hold) -> None:
+        bound = self._binder.bind(txn, hold.scopes, hold.kinds, hold.held_at_us)
+        if line.posted >= _HUGE_NANOS:
+            _check_room(bound, line.posted + line.held + line.in_doubt, hold.id)
+        for binding in bound.counted:
             account = binding.account
+            txn.touch(account)
             account.posted += line.posted
             account.held += line.held
             account.in_doubt += line.in_doubt
-            txn.touch(account)
         txn.append(line)
 
     # ---- owners ---------------------------------------------------------------------------------
@@ -335,24 +238,23 @@ class Rules:
                     at_us,
                 )
                 count += 1
-            for waiting in txn.waiting():
+            for waiting in list(txn.waiting()):
                 if waiting.owner == owner.id:
                     txn.drop_waiting(waiting.ticket)
         return count
 
-    def decline_behind(self, txn: Transaction, request: HoldRequest, at_us: int) -> BudgetExceeded:
-        """The decline of a call that would fit but that others wait in front of, and that doesn't wait."""
-        bindings = self.bindings(txn, request.place, at_us)
-        try:
-            _decline(request, bindings[0], latched=False)
-        except BudgetExceeded as error:
-            return error
+    def leave(self, txn: Transaction, at_us: int) -> None:
+        """This process uses the ledger no more: its open holds go in doubt, its places in the queue are free."""
+        for hold in txn.holds_of(self.owner.id):
+            reason = "the ledger was closed while the call was under way"
+            self.end(txn, Ending(hold=hold.id, kind="doubt", note={"reason": reason}), at_us)
+        for waiting in list(txn.waiting()):
+            if waiting.owner == self.owner.id:
+                txn.drop_waiting(waiting.ticket)
 
     def queue_up(self, txn: Transaction, request: HoldRequest, wait: MustWait) -> Waiting:
         """A place at the end of the queue."""
-        if not self._owner_known:
-            txn.put_owner(self.owner)
-            self._owner_known = True
+        self._introduce(txn)
         waiting = Waiting(
             ticket=txn.next_ticket(), owner=self.owner.id, nanos=request.nanos, blocked=wait.blocked
         )
@@ -360,38 +262,64 @@ class Rules:
         return waiting
 
 
-def matching(entries: Iterable[CapEntry], place: Place) -> list[Match]:
-    """Caps that apply to a place, outermost first, each with the subject whose sums count against it."""
-    chain = list(dict.fromkeys(a for path in place.scopes for a in ancestors(path)))
-    rank = {path: n for n, path in enumerate(chain)}
-    found: list[tuple[int, Match]] = []
-    for entry in entries:
-        cap = entry.cap
-        if cap.per in {"agent", "run"}:
-            own = {path for path, kind in place.kinds if kind == cap.per}
-            found.extend(
-                (rank[path], Match(entry, path, named=path in own))
-                for path in chain
-                if path and is_within(path, cap.scope)
+def _judge(txn: Transaction, request: HoldRequest, bound: Bound) -> list[Binding]:
+    """Decline for good reasons, outermost cap first; else list what is short of held money only."""
+    nanos = request.nanos
+    blocked = []
+    for binding in bound.judged:
+        account, limit = binding.account, binding.cap.nanos
+        if account.latched:
+            if limit <= account.latched:
+                raise decline(request, binding, latched=True)
+            txn.touch(account)
+            account.latched = 0
+        settled = account.posted + account.in_doubt
+        if settled + account.held + nanos <= limit:
+            continue
+        if nanos <= limit and account.posted + nanos > limit:
+            if request.latch:
+                txn.touch(account)
+                account.latched = max(limit, 1)
+            raise decline(request, binding)
+        if settled + min(request.tied, account.held) + nanos > limit:
+            raise decline(request, binding)
+        blocked.append(binding)
+    return blocked
+
+
+def _behind(txn: Transaction, bound: Bound, ticket: int | None) -> list[Binding]:
+    """Accounts that someone who came earlier waits for: no overtaking."""
+    queue = txn.waiting()
+    if not queue:
+        return []
+    wanted: set[AccountKey] = set()
+    for other in queue:
+        if ticket is not None and other.ticket >= ticket:
+            break
+        wanted.update(other.blocked)
+    return [binding for binding in bound.counted if binding.account.key in wanted]
+
+
+def _single_call(entry: CapEntry, request: HoldRequest) -> Binding:
+    """A cap per call counts nothing; the call's own scope stands for it in messages."""
+    account = Account(entry.cap.key, request.place.scopes[0], EVER.key)
+    return Binding(entry.cap, EVER, account, entry.fallback)
+
+
+def _check_room(bound: Bound, nanos: int, hold_id: str) -> None:
+    for binding in bound.counted:
+        account = binding.account
+        if account.posted + account.held + account.in_doubt + nanos > MAX_NANOS:
+            raise LedgerError(
+                f"hold {hold_id}: the sums of {binding.cap} would pass what a ledger can hold (about $9.2 billion)"
             )
-        elif cap.scope in rank:
-            found.append((rank[cap.scope], Match(entry, cap.scope, named=True)))
-    found.sort(key=lambda item: (item[0], item[1].entry.cap.key))
-    return [match for _, match in found]
-
-
-def _summed(txn: Transaction, key: AccountKey, window: Window) -> Account:
-    sums = txn.sums(
-        key[1],
-        None if window.starts is None else to_us(window.starts),
-        None if window.ends is None else to_us(window.ends),
-    )
-    return Account(*key, posted=sums.posted, held=sums.held, in_doubt=sums.in_doubt)
 
 
 def _write_hold(
-    txn: Transaction, request: HoldRequest, bindings: list[_Binding], at_us: int, owner: str
+    txn: Transaction, request: HoldRequest, bound: Bound, at_us: int, owner: str
 ) -> Hold:
+    if request.nanos >= _HUGE_NANOS:
+        _check_room(bound, request.nanos, request.id)
     hold = Hold(
         id=request.id,
         nanos=request.nanos,
@@ -402,11 +330,11 @@ def _write_hold(
         owner=owner,
         note=request.note,
     )
-    for binding in bindings:
-        account = binding.account
-        account.held += request.nanos
-        txn.touch(account)
     txn.put_hold(hold)
+    for binding in bound.counted:
+        account = binding.account
+        txn.touch(account)
+        account.held += request.nanos
     txn.append(
         Line(
             hold=hold.id,
@@ -427,8 +355,8 @@ def _write_hold(
 
 def _deltas(hold: Hold, kind: str, ending: Ending) -> tuple[int, int]:
     """What the end of a hold changes of posted and of in doubt."""
-    if ending.nanos < 0:
-        raise LedgerError(f"hold {hold.id}: a cost can't be negative")
+    if not 0 <= ending.nanos <= MAX_NANOS:
+        raise LedgerError(f"hold {hold.id}: a cost of {ending.nanos} nano-dollars is not an amount")
     in_doubt = -hold.nanos if hold.state == "doubt" else 0
     if kind == "doubt":
         return 0, hold.nanos
@@ -448,46 +376,5 @@ def _refuse_ending(txn: Transaction, ending: Ending) -> NoReturn:
     )
 
 
-def _decline(request: HoldRequest, binding: _Binding, *, latched: bool) -> NoReturn:
-    cap, window, account = binding.cap, binding.window, binding.account
-    subject = account.subject
-    named = cap if subject == cap.scope else cap.at_scope(subject)
-    held = account.held + account.in_doubt
-    owner = f", set by {cap.owner}" if cap.owner != "code" else ""
-    msg = (
-        f"declined: the cap of {named}{owner} is in the way"
-        f"{'' if window is EVER else f' in {window}'}: posted {format_usd(account.posted)}, "
-        f"held {format_usd(held)}"
-        f"{f' ({format_usd(account.in_doubt)} of it in doubt)' if account.in_doubt else ''}, "
-        f"asked {format_usd(request.nanos)}"
-        f"{_why(request, binding, latched=latched)}"
-        f"{'' if window.ends is None else f'; opens again at {window.ends.isoformat()}'}"
-    )
-    decline_id = f"decline-{secrets.token_hex(6)}"
-    raise BudgetExceeded(
-        f"{msg} [{decline_id}]",
-        cap=named,
-        window=window,
-        posted=to_decimal(account.posted),
-        held=to_decimal(held),
-        in_doubt=to_decimal(account.in_doubt),
-        asked=to_decimal(request.nanos),
-        asked_by=request.place.scopes[0],
-        latched=latched,
-        id=decline_id,
-    )
-
-
-def _why(request: HoldRequest, binding: _Binding, *, latched: bool) -> str:
-    account, limit = binding.account, binding.cap.nanos
-    if latched:
-        return "; this scope was declined before and stays so until the cap is raised"
-    if request.nanos > limit:
-        return "; one call's bound is more than the whole cap: ask for fewer output tokens or raise the cap"
-    if account.posted + request.nanos > limit:
-        return ""
-    if account.posted + account.in_doubt + request.nanos > limit:
-        return "; what is in doubt counts until it is resolved (earmark ledger holds)"
-    if request.wait:
-        return "; the held money is the caller's own open stream, so waiting can't free it"
-    return "; only held money is in the way, and this call does not wait"
+def _used_before(hold_id: str) -> AlreadyEnded:
+    return AlreadyEnded(f"hold {hold_id}: this id was used before", hold=hold_id, ended_as="hold")

@@ -10,15 +10,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from .admission import EVER, matching
+from .bindings import EVER
+from .cap_table import CapTable, Match, matching
 from .caps import CALENDAR
+from .errors import InvalidInput
 from .money import format_usd, to_decimal
-from .records import CapEntry, Line, from_us
+from .records import Line, from_us
 from .scopes import Place
 from .stores.protocol import AccountKey, Reader
 from .windows import Window, window_of
 
 _FINDINGS_MAX = 50
+
+
+@dataclass(slots=True)
+class _Life:
+    """A hold so far: ``held``, ``doubt`` or ``ended``, the line that began it, and what was posted."""
+
+    state: str
+    first: Line
+    place: Place
+    posted: int = 0
 
 
 @dataclass(slots=True)
@@ -76,14 +88,17 @@ class CheckResult:
 
 
 def check_lines(reader: Reader) -> CheckResult:
-    """Check everything that a reader shows."""
+    """Check everything that a reader shows; a row that can't be read is a finding, not an error."""
     result = CheckResult()
     for fault in reader.integrity():
         result.find(f"storage: {fault}")
-    replay = _Replay(reader, result)
-    for line in reader.lines():
-        replay.line(line)
-    replay.compare()
+    try:
+        replay = _Replay(reader, result)
+        for line in reader.lines():
+            replay.line(line)
+        replay.compare()
+    except (ValueError, TypeError, KeyError, InvalidInput) as error:
+        result.find(f"after line {result.lines}: a row can't be read ({error})")
     return result
 
 
@@ -96,24 +111,32 @@ class _Replay:
         self._extra = reader.extra_scopes()
         self._history = list(reader.cap_history())
         self._next_cap = 0
-        self._caps: dict[tuple[str, str, str], CapEntry] = {}
-        self._states: dict[str, tuple[str, int]] = {}
-        self._places: dict[str, Place] = {}
+        self._caps = CapTable()
+        self._all_caps = CapTable(change.entry for change in self._history)
+        self._holds: dict[str, _Life] = {}
         self._sums: defaultdict[AccountKey, list[int]] = defaultdict(lambda: [0, 0, 0])
-        self._all_caps = {entry.cap.key: entry for entry, _ in self._history}
+        self._seen: set[AccountKey] = set()
+        self._matches: dict[Place, tuple[Match, ...]] = {}
         self._windows: dict[tuple[str, str], Window] = {}
 
     def line(self, line: Line) -> None:
         result = self._result
         result.lines += 1
+        if line.id != result.lines:
+            result.find(f"line {line.id}: line {result.lines} should be here, it is missing")
+            result.lines = line.id
         result.posted_nanos += line.posted
         result.held_nanos += line.held
         result.in_doubt_nanos += line.in_doubt
         if "overrun_nanos" in line.note:
             result.overruns.append(line.hold)
         result.unpriced += line.kind == "settle" and bool(line.note.get("unpriced"))
-        _STEPS[line.kind](self, line)
-        self._advance_caps(line.at_us)
+        self._advance_caps(line.id)
+        step = _STEPS.get(line.kind)
+        if step is None:
+            result.find(f"line {line.id}: {line.kind!r} is not a kind of line")
+            return
+        step(self, line)
         self._add(line)
 
     # ---- the life of a hold -----------------------------------------------------------------------
@@ -121,80 +144,117 @@ class _Replay:
     def _begin(self, line: Line) -> None:
         self._result.holds += 1
         self._result.caller_word += bool(line.note.get("caller_word"))
-        if line.hold in self._states:
+        if line.hold in self._holds:
             self._result.find(f"line {line.id}: hold {line.hold} begins a second time")
-        if (line.posted, line.held, line.in_doubt) != (0, line.nanos, 0):
+        if (line.posted, line.held, line.in_doubt) != (0, line.nanos, 0) or line.nanos < 0:
             self._result.find(f"line {line.id}: a hold must set aside exactly its amount")
-        self._states[line.hold] = ("held", line.nanos)
+        if line.at_us != line.held_at_us:
+            self._result.find(f"line {line.id}: a hold must count from when it was written")
         kinds = tuple((str(path), str(kind)) for path, kind in line.note.get("kinds", ()))
         scopes = (line.scope, *self._extra.get(line.hold, ()))
-        self._places[line.hold] = Place(scopes=scopes, kinds=kinds)  # type: ignore[arg-type]
+        place = Place(scopes=scopes, kinds=kinds)  # type: ignore[arg-type]
+        self._holds[line.hold] = _Life("held", line, place)
 
     def _end(self, line: Line) -> None:
-        state, nanos = self._states.get(line.hold, ("none", 0))
-        allowed = {
-            "settle": ("held",),
-            "void": ("held",),
-            "doubt": ("held",),
-            "resolve": ("doubt",),
-        }[line.kind]
-        if state not in allowed:
-            self._result.find(f"line {line.id}: hold {line.hold} is {state}, it can't {line.kind}")
-        expected_held = -nanos if state == "held" else 0
-        expected_doubt = nanos if line.kind == "doubt" else (-nanos if state == "doubt" else 0)
-        if (line.held, line.in_doubt) != (expected_held, expected_doubt):
+        life = self._holds.get(line.hold)
+        if life is None:
+            self._result.find(f"line {line.id}: hold {line.hold} never began, it can't {line.kind}")
+            return
+        if life.state != ("doubt" if line.kind == "resolve" else "held"):
+            self._result.find(
+                f"line {line.id}: hold {line.hold} is {life.state}, it can't {line.kind}"
+            )
+        nanos = life.first.nanos
+        held = -nanos if life.state == "held" else 0
+        doubt = nanos if line.kind == "doubt" else (-nanos if life.state == "doubt" else 0)
+        if (line.held, line.in_doubt) != (held, doubt):
             self._result.find(f"line {line.id}: hold {line.hold} does not give back what was held")
-        self._states[line.hold] = ("doubt" if line.kind == "doubt" else "ended", nanos)
+        charged = line.posted if line.kind in {"settle", "resolve"} else 0
+        amount = charged if line.kind in {"settle", "resolve"} else nanos
+        if (line.posted, line.nanos) != (charged, amount) or charged < 0:
+            self._result.find(f"line {line.id}: its amount and what it posts do not agree")
+        if line.note.get("overrun_nanos", 0) != max(charged - nanos, 0):
+            self._result.find(f"line {line.id}: hold {line.hold} has an overrun that is not marked")
+        self._compare_with_first(line, life)
+        life.state = "doubt" if line.kind == "doubt" else "ended"
+        life.posted += charged
 
     def _adjust(self, line: Line) -> None:
-        if self._states.get(line.hold, ("none", 0))[0] != "ended":
+        life = self._holds.get(line.hold)
+        if life is None or life.state != "ended":
             self._result.find(
                 f"line {line.id}: hold {line.hold} is corrected before anything was posted"
+            )
+            return
+        life.posted += line.posted
+        if (line.held, line.in_doubt) != (0, 0) or line.nanos != line.posted or life.posted < 0:
+            self._result.find(f"line {line.id}: this is not a correction of what was posted")
+        self._compare_with_first(line, life)
+
+    def _compare_with_first(self, line: Line, life: _Life) -> None:
+        first = life.first
+        if (line.scope, line.model, line.held_at_us) != (
+            first.scope,
+            first.model,
+            first.held_at_us,
+        ):
+            self._result.find(
+                f"line {line.id}: its scope, model or time differ from line {first.id}, where its hold began"
             )
 
     # ---- caps -------------------------------------------------------------------------------------
 
-    def _advance_caps(self, at_us: int) -> None:
-        while (
-            self._next_cap < len(self._history)
-            and self._history[self._next_cap][0].since_us <= at_us
-        ):
-            entry, dropped = self._history[self._next_cap]
-            if dropped:
-                self._caps.pop(entry.cap.key, None)
+    def _advance_caps(self, line_id: int) -> None:
+        while self._next_cap < len(self._history) and self._history[self._next_cap].after < line_id:
+            change = self._history[self._next_cap]
+            key = change.entry.cap.key
+            if change.dropped:
+                self._caps.drop(key)
+                self._seen = {account for account in self._seen if account[0] != key}
             else:
-                self._caps[entry.cap.key] = entry
+                self._caps.put(change.entry)
             self._next_cap += 1
 
     def _add(self, line: Line) -> None:
-        place = self._places.get(line.hold, Place(scopes=(line.scope,)))
-        matches = [m for m in matching(self._all_caps.values(), place) if m.entry.cap.per != "call"]
-        said = any(
-            m.named and not self._caps[m.entry.cap.key].fallback
-            for m in matches
-            if m.entry.cap.key in self._caps
-        )
-        for entry, subject, named in matches:
-            cap = entry.cap
+        life = self._holds.get(line.hold)
+        place = life.place if life else Place(scopes=(line.scope,))
+        matches = self._matches.get(place)
+        if matches is None:
+            matches = self._matches[place] = matching(self._all_caps, place)
+        in_force = []
+        for match in matches:
+            cap = match.entry.cap
+            now = self._caps.get(cap.key)
+            if cap.per == "call":
+                if now is not None and line.kind == "hold":
+                    in_force.append((now.cap.nanos, line.nanos, now.fallback, match, EVER))
+                continue
             window = self._window(cap.per, cap.tz, line.held_at_us)
-            sums = self._sums[cap.key, subject, window.key]
+            key = (cap.key, match.subject, window.key)
+            sums = self._sums[key]
             sums[0] += line.posted
             sums[1] += line.held
             sums[2] += line.in_doubt
-            now = self._caps.get(cap.key)
-            if (
-                line.kind != "hold"
-                or not line.nanos
-                or now is None
-                or not named
-                or (now.fallback and said)
-            ):
+            if now is not None and match.named:
+                self._seen.add(key)
+            if now is not None and key in self._seen:
+                in_force.append((now.cap.nanos, sum(sums), now.fallback, match, window))
+        if line.kind == "hold" and line.nanos:
+            self._judge(line, in_force)
+
+    def _judge(self, line: Line, in_force: list[tuple[int, int, bool, Match, Window]]) -> None:
+        """A hold may not pass a cap, whatever was known when it was made."""
+        said = {m.entry.cap.per == "call" for _, _, fallback, m, _ in in_force if not fallback}
+        for limit, counted, fallback, match, window in in_force:
+            per_call = match.entry.cap.per == "call"
+            if counted <= limit or (fallback and (False in said or (per_call and said))):
                 continue
-            if sum(sums) > now.cap.nanos:
-                self._result.find(
-                    f"line {line.id}: hold {line.hold} passes the cap of {now.cap.at_scope(subject)} "
-                    f"({window}): {format_usd(sum(sums))} counted"
-                )
+            cap = self._caps.get(match.entry.cap.key)
+            assert cap is not None
+            self._result.find(
+                f"line {line.id}: hold {line.hold} passes the cap of {cap.cap.at_scope(match.subject)} "
+                f"({window}): {format_usd(counted)} counted"
+            )
 
     def _window(self, per: str | None, tz: str, at_us: int) -> Window:
         if per is None or per not in CALENDAR:
@@ -210,16 +270,21 @@ class _Replay:
     def compare(self) -> None:
         result = self._result
         kept = {hold.id: hold for hold in self._reader.open_holds()}
-        for hold_id, (state, nanos) in self._states.items():
-            if state == "ended":
+        for hold_id, life in self._holds.items():
+            if life.state == "ended":
                 continue
-            result.open_holds += state == "held"
-            result.doubts += state == "doubt"
+            result.open_holds += life.state == "held"
+            result.doubts += life.state == "doubt"
             hold = kept.pop(hold_id, None)
-            if hold is None or hold.state != state or hold.nanos != nanos:
+            if hold is None or (hold.state, hold.nanos) != (life.state, life.first.nanos):
                 result.find(
-                    f"hold {hold_id}: it is {state} by its lines, but not so in the list of open holds"
+                    f"hold {hold_id}: it is {life.state} by its lines, but not so in the list of open holds"
                 )
+            elif (hold.held_at_us, set(hold.scopes)) != (
+                life.first.held_at_us,
+                set(life.place.scopes),
+            ):
+                result.find(f"hold {hold_id}: its scopes or time differ in the list of open holds")
         for hold_id in kept:
             result.find(f"hold {hold_id}: it is listed as open, but by its lines it is not")
         for account in self._reader.accounts():

@@ -1,21 +1,24 @@
 """The counter where a ledger's work is done, one batch at a time: group commit and the waiting queue.
 
-Many operations share one transaction, and so one sync to disk. ``Counter`` runs batches; ``ThreadedCounter``
-does so on a thread of its own, for stores that touch a disk. Who is admitted is ``admission``'s matter.
+Many operations share one transaction, and so one sync to disk. ``Counter`` runs batches in the caller's
+thread; ``ThreadedCounter`` has a thread of its own, for stores that touch a disk. Who is admitted is
+``admission``'s matter.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import queue
 import threading
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from .admission import MustWait, Rules
 from .errors import BudgetError, LedgerError, LedgerUnavailable
-from .records import Hold, HoldRequest, Waiting
+from .records import HoldRequest, Waiting
 from .stores.protocol import Store, Transaction
 
 logger = logging.getLogger("earmark")
@@ -28,33 +31,50 @@ _RETRY_S = 0.5
 _SETTLE_PATIENCE_S = 5.0
 _BATCH_MAX = 1000
 
+Work = Callable[[Transaction, int], Any]
+Deliver = Callable[[Any], None]
+
 
 class Operation:
     """One step to be done in a transaction.
 
     Args:
         work: called with the transaction and the time; its result or its BudgetError is delivered.
-        deliver: called once with the result or the error, after the commit, on the counter's thread.
+        deliver: called once with the result or the error after the commit: on the loop if there is one,
+            else on the counter's thread.
         must: the money is spent already: try again if the store fails.
+        request: a hold is asked for, instead of ``work``.
+        loop: where ``deliver`` must be called.
+        orphaned: called instead of ``deliver`` if the loop is closed.
     """
 
-    __slots__ = ("deliver", "must", "request", "since", "waiting", "withdrawn", "work")
+    __slots__ = (
+        "deliver", "home", "loop", "must", "orphaned", "request", "since", "waiting", "withdrawn", "work",
+    )  # fmt: skip
 
     def __init__(
         self,
-        work: Callable[[Transaction, int], Any] | None,
-        deliver: Callable[[Any], None],
+        work: Work | None,
+        deliver: Deliver,
         *,
         must: bool = False,
         request: HoldRequest | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+        orphaned: Deliver | None = None,
     ) -> None:
         self.work = work
         self.deliver = deliver
         self.must = must
         self.request = request
+        self.loop = loop
+        self.home = threading.get_ident()
+        self.orphaned = orphaned
         self.waiting: Waiting | None = None
         self.withdrawn = False
         self.since = 0.0
+
+
+Done = list[tuple[Operation, Any]]
 
 
 class Counter:
@@ -65,16 +85,36 @@ class Counter:
         self._rules = rules
         self._now_us = now_us
         self._lock = threading.RLock()
+        self._handed: deque[Operation] = deque()
+        self._busy = False
+        self._closed = False
         self._waiters: list[Operation] = []
-        self._stranded: list[int] = []
-        self._swept = -_RETRY_S
+        self._newcomers: list[Operation] = []
+        self._left: list[Operation] = []
+        self._stranded: set[int] = set()
+        self._swept = 0.0
 
     def submit(self, operation: Operation) -> None:
         """Do it; waiting calls that this frees money for are done too."""
         with self._lock:
-            done = self._run([operation])
-        for finished, result in done:
-            finished.deliver(result)
+            if self._closed:
+                done: Done = [(operation, self._closed_error())]
+            else:
+                self._handed.append(operation)
+                if self._busy:  # by a finalizer, in the middle of another step of this very thread
+                    return
+                done = self._do_handed()
+        deliver_all(done)
+
+    def _do_handed(self) -> Done:
+        done: Done = []
+        self._busy = True
+        try:
+            while self._handed:
+                done += self._run([self._handed.popleft()])
+        finally:
+            self._busy = False
+        return done
 
     def withdraw(self, operation: Operation) -> None:
         """A waiting call is given up: take it from the queue."""
@@ -86,101 +126,164 @@ class Counter:
         """Calls of this process that wait for held money."""
         return len(self._waiters)
 
-    def close(self) -> None:
-        """Nothing to stop."""
+    def close(self, last: Work) -> Any:
+        """Do one last piece of work and nothing after it; waiting calls are declined.
+
+        Returns:
+            The result of the work, or its error.
+        """
+        with self._lock:
+            self._closed = True
+            done = self._finish(last)
+        deliver_all(done[:-1])
+        return done[-1][1]
+
+    def _finish(self, last: Work) -> Done:
+        waiters, self._waiters = self._waiters, []
+        done: Done = [(waiter, self._closed_error()) for waiter in waiters]
+        return done + self._run([Operation(last, _nothing)])
+
+    def _closed_error(self) -> LedgerUnavailable:
+        return LedgerUnavailable(f"ledger {self._store.name}: it was closed")
 
     # ---- a batch --------------------------------------------------------------------------------
 
-    def _run(self, batch: Sequence[Operation]) -> list[tuple[Operation, Any]]:
+    def _run(self, batch: Sequence[Operation]) -> Done:
         """One transaction: every operation of the batch, then the queue in its order."""
-        done: list[tuple[Operation, Any]] = []
         try:
-            with self._store.transaction() as txn:
-                at_us = self._now_us()
-                for ticket in self._stranded:
-                    txn.drop_waiting(ticket)
-                for operation in batch:
-                    result = self._step(txn, operation, at_us)
-                    if result is not _WAITS:
-                        done.append((operation, result))
-                if self._waiters:
-                    done.extend(self._serve_queue(txn, at_us))
+            return self._attempt(batch)
         except (BudgetError, OSError) as error:
-            self._rules.forget()
+            self._undo()
             return self._failed(batch, error)
-        self._stranded.clear()
-        if self._waiters:
-            finished = {id(operation) for operation, _ in done}
-            self._waiters = [w for w in self._waiters if id(w) not in finished]
+        except Exception as error:  # one entry is at fault, not the others  # noqa: BLE001
+            self._undo()
+            if len(batch) == 1 and not self._waiters:
+                return [(batch[0], self._refused(error))]
+        return self._one_by_one([*batch, *self._waiters])
+
+    def _one_by_one(self, operations: Sequence[Operation]) -> Done:
+        done: Done = []
+        for number, operation in enumerate(operations):
+            try:
+                done += self._attempt([operation], serve=False)
+            except (BudgetError, OSError) as error:
+                self._undo()
+                return done + self._failed(operations[number:], error)
+            except Exception as error:  # this is the one  # noqa: BLE001
+                self._undo()
+                done.append((operation, self._refused(error)))
+                self._give_up_place(operation)
         return done
+
+    def _give_up_place(self, operation: Operation) -> None:
+        if operation.waiting is not None:
+            self._stranded.add(operation.waiting.ticket)
+        self._remove([operation])
+
+    def _attempt(self, batch: Sequence[Operation], *, serve: bool = True) -> Done:
+        done: Done = []
+        self._rules.begin()
+        with self._store.transaction() as txn:
+            at_us = self._now_us()
+            self._take_back_places(txn)
+            for operation in batch:
+                result = self._step(txn, operation, at_us)
+                if result is not _WAITS:
+                    done.append((operation, result))
+            if serve and (self._waiters or self._newcomers):
+                done.extend(self._serve_queue(txn, at_us))
+        self._stranded.clear()
+        if self._newcomers:
+            self._waiters += self._newcomers
+            self._newcomers = []
+        if self._waiters:
+            self._remove([operation for operation, _ in done] + self._left)
+        self._left.clear()
+        return done
+
+    def _undo(self) -> None:
+        """The transaction failed: calls that queued up in it are not in the queue."""
+        self._rules.forget()
+        for operation in self._newcomers:
+            operation.waiting = None
+        self._newcomers = []
+        self._left.clear()
+
+    def _refused(self, error: BaseException) -> LedgerError:
+        refused = LedgerError(
+            f"ledger {self._store.name}: this entry can't be written ({error}); nothing was changed"
+        )
+        refused.__cause__ = error
+        return refused
+
+    def _remove(self, operations: list[Operation]) -> None:
+        gone = {id(operation) for operation in operations}
+        self._waiters = [w for w in self._waiters if id(w) not in gone]
 
     def _step(self, txn: Transaction, operation: Operation, at_us: int) -> Any:
         try:
             if operation.request is None:
                 assert operation.work is not None
                 return operation.work(txn, at_us)
-            return self._try_hold(txn, operation, at_us)
+            return self._try_hold(txn, operation, operation.request, at_us)
+        except LedgerUnavailable:
+            raise
         except BudgetError as error:
-            if isinstance(error, LedgerUnavailable):
-                raise
             return error
 
-    def _try_hold(self, txn: Transaction, operation: Operation, at_us: int) -> Any:
+    # ---- the queue ------------------------------------------------------------------------------
+
+    def _try_hold(
+        self, txn: Transaction, operation: Operation, request: HoldRequest, at_us: int
+    ) -> Any:
+        place = operation.waiting
         if operation.withdrawn:
             self._leave_queue(txn, operation)
             return None
-        request = operation.request
-        assert request is not None
-        ticket = operation.waiting.ticket if operation.waiting else None
         try:
-            result = self._rules.hold(txn, request, at_us, ticket=ticket)
+            result = self._rules.hold(txn, request, at_us, ticket=place.ticket if place else None)
         except BudgetError:
-            if operation.waiting:
-                txn.drop_waiting(operation.waiting.ticket)
+            if place:
+                txn.drop_waiting(place.ticket)
             raise
         if not isinstance(result, MustWait):
-            if operation.waiting:
-                txn.drop_waiting(operation.waiting.ticket)
+            if place:
+                txn.drop_waiting(place.ticket)
             return result
-        if operation.waiting is None:
-            if not request.wait:
-                # Others wait for the same money; this one may neither overtake nor wait.
-                result_error = self._rules.decline_behind(txn, request, at_us)
-                raise result_error
+        if place is None:
             # Before the first wait: maybe what is held belongs to a process that died.
-            if self._sweep_now_and_then(txn, at_us):
-                return self._try_hold(txn, operation, at_us)
+            if self._sweep_is_due() and self._rules.sweep(txn, at_us):
+                return self._try_hold(txn, operation, request, at_us)
             operation.waiting = self._rules.queue_up(txn, request, result)
-            self._waiters.append(operation)
-        elif operation.waiting.blocked != result.blocked:
+            self._newcomers.append(operation)
+        elif place.blocked != result.blocked:
             operation.waiting = Waiting(
-                ticket=operation.waiting.ticket,
-                owner=operation.waiting.owner,
-                nanos=request.nanos,
-                blocked=result.blocked,
+                ticket=place.ticket, owner=place.owner, nanos=request.nanos, blocked=result.blocked
             )
             txn.put_waiting(operation.waiting)
         return _WAITS
 
-    def _sweep_now_and_then(self, txn: Transaction, at_us: int) -> int:
+    def _sweep_is_due(self) -> bool:
         now = time.monotonic()
         if now - self._swept < _RETRY_S:
-            return 0
+            return False
         self._swept = now
-        return self._rules.sweep(txn, at_us)
+        return True
 
-    def _serve_queue(self, txn: Transaction, at_us: int) -> list[tuple[Operation, Any]]:
+    def _serve_queue(self, txn: Transaction, at_us: int) -> Done:
         """Try waiting calls in their order; behind one that still waits, none for the same money is tried."""
-        done = []
+        done: Done = []
         shut: set[object] = set()
-        for operation in list(self._waiters):
-            if operation.waiting is None:
+        left = {id(operation) for operation in self._left}
+        for operation in [*self._waiters, *self._newcomers]:
+            place = operation.waiting
+            if place is None or id(operation) in left:
                 continue
-            if not operation.withdrawn and not shut.isdisjoint(operation.waiting.blocked):
+            if not operation.withdrawn and not shut.isdisjoint(place.blocked):
                 continue
             result = self._step(txn, operation, at_us)
             if result is _WAITS:
-                shut.update(operation.waiting.blocked)
+                shut.update(operation.waiting.blocked if operation.waiting else ())
             else:
                 done.append((operation, result))
         return done
@@ -188,21 +291,26 @@ class Counter:
     def _leave_queue(self, txn: Transaction, operation: Operation) -> None:
         if operation.waiting is not None:
             txn.drop_waiting(operation.waiting.ticket)
-        self._waiters = [w for w in self._waiters if w is not operation]
+        self._left.append(operation)
 
-    def _failed(
-        self, batch: Sequence[Operation], error: BaseException
-    ) -> list[tuple[Operation, Any]]:
+    def _take_back_places(self, txn: Transaction) -> None:
+        """Places in the queue that were lost to a fault of the store are given up."""
+        if self._stranded:
+            for waiting in list(txn.waiting()):
+                if waiting.ticket in self._stranded and waiting.owner == self._rules.owner.id:
+                    txn.drop_waiting(waiting.ticket)
+
+    def _failed(self, batch: Sequence[Operation], error: BaseException) -> Done:
         """The store failed: nothing was written. Holds are declined; settlements are kept for another try."""
         if not isinstance(error, LedgerError):
             error = LedgerUnavailable(f"ledger {self._store.name}: {error}")
         # Whoever waits for this ledger can't be served by it; places in its queue are taken back later.
         waiters, self._waiters = self._waiters, []
-        self._stranded.extend(w.waiting.ticket for w in waiters if w.waiting)
+        self._stranded.update(w.waiting.ticket for w in waiters if w.waiting)
         failed = [operation for operation in batch if not self._keep(operation)]
         return [(operation, error) for operation in dict.fromkeys([*failed, *waiters])]
 
-    def _keep(self, operation: Operation) -> bool:
+    def _keep(self, operation: Operation) -> bool:  # noqa: ARG002 - for the threaded one
         """Without a thread there is no later."""
         return False
 
@@ -214,42 +322,41 @@ class ThreadedCounter(Counter):
         super().__init__(store, rules, now_us)
         self._inbox: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
         self._again: list[Operation] = []
+        self._last: Work = _no_work
+        self._answer: Any = None
         self._thread = threading.Thread(target=self._serve, name="earmark-ledger", daemon=True)
-        self._closed = False
         self._thread.start()
 
     def submit(self, operation: Operation) -> None:
-        """Hand it over; its result is delivered from the counter's thread."""
-        if self._closed:
-            operation.deliver(LedgerUnavailable(f"ledger {self._store.name}: it was closed"))
-            return
-        self._inbox.put(operation)
+        """Hand it over; its result is delivered when its batch is written."""
+        with self._lock:
+            if not self._closed:
+                self._inbox.put(operation)
+                return
+        deliver_all([(operation, self._closed_error())])
 
-    def close(self) -> None:
-        """Finish what was handed over, then stop."""
-        if not self._closed:
-            self._closed = True
-            self._inbox.put(None)
-            self._thread.join()
+    def close(self, last: Work) -> Any:
+        """Finish what was handed over, do one last piece of work, then stop."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._last = last
+                self._inbox.put(None)
+        self._thread.join()
+        return self._answer
 
     def _serve(self) -> None:
-        last_try = time.monotonic()
-        while True:  # ends with the None that close() hands over
+        closing = False
+        while not closing:
             batch, closing = self._gather()
-            now = time.monotonic()
-            if not batch and self._waiters and not closing:
-                due = now - last_try > _RETRY_S
-                if due:
-                    batch = [Operation(self._rules.sweep, _nothing)]
-                elif not self._changed_elsewhere():
-                    continue
-                last_try = now
-            if batch or self._waiters:
-                for finished, result in self._run(batch):
-                    self._deliver(finished, result)
-            if closing:
-                self._abandon()
-                return
+            if self._waiters and self._sweep_is_due():
+                batch.append(Operation(self._rules.sweep, _nothing))
+            if batch or (self._waiters and self._changed_elsewhere()):
+                deliver_all(self._run(batch))
+        kept = [(operation, self._closed_error()) for operation in self._again]
+        done = self._finish(self._last)
+        deliver_all([*kept, *done[:-1]])
+        self._answer = done[-1][1]
 
     def _gather(self) -> tuple[list[Operation], bool]:
         """Everything that has been handed over, waiting for the first if there is nothing else to do."""
@@ -288,13 +395,29 @@ class ThreadedCounter(Counter):
         self._again.append(operation)
         return True
 
-    def _abandon(self) -> None:
-        error = LedgerUnavailable(f"ledger {self._store.name}: it was closed")
-        for operation in [*self._waiters, *self._again]:
-            self._deliver(operation, error)
-        self._waiters.clear()
 
-    def _deliver(self, operation: Operation, result: Any) -> None:
+def deliver_all(done: Done) -> None:
+    """Hand results to those who wait for them; one wake-up for all that belong to the same event loop."""
+    here = threading.get_ident()
+    by_loop: defaultdict[asyncio.AbstractEventLoop, Done] = defaultdict(list)
+    direct: Done = []
+    for operation, result in done:
+        if operation.loop is None or operation.home == here:
+            direct.append((operation, result))
+        else:
+            by_loop[operation.loop].append((operation, result))
+    for loop, group in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_deliver_each, group)
+        except RuntimeError:  # the loop is closed: nobody is there to use it
+            for operation, result in group:
+                if operation.orphaned is not None:
+                    operation.orphaned(result)
+    _deliver_each(direct)
+
+
+def _deliver_each(done: Done) -> None:
+    for operation, result in done:
         try:
             operation.deliver(result)
         except Exception:  # a receiver's fault must not stop the ledger of everybody else
@@ -312,4 +435,8 @@ def _nothing(_: Any) -> None:
     pass
 
 
-__all__ = ["Counter", "Hold", "Operation", "ThreadedCounter"]
+def _no_work(_txn: Transaction, _at_us: int) -> None:
+    pass
+
+
+__all__ = ["Counter", "Operation", "ThreadedCounter"]

@@ -121,7 +121,8 @@ class AlreadyEnded(LedgerError):
 
     Attributes:
         hold: id of the hold.
-        ended_as: how it ended: ``settle``, ``void``, ``doubt`` or ``resolve``.
+        ended_as: how it ended: ``settle``, ``void``, ``doubt`` or ``resolve``; ``hold`` if the id of a new
+            hold was used before.
     """
 
     def __init__(self, message: str, *, hold: str = "", ended_as: str = "") -> None:
@@ -160,7 +161,7 @@ class BudgetExceeded(Declined):
         asked: Decimal,
         asked_by: str,
         latched: bool,
-        id: str,
+        id: str,  # noqa: A002 - an id is what it is
     ) -> None:
         super().__init__(message)
         self.cap = cap

@@ -11,6 +11,7 @@ import atexit
 import itertools
 import logging
 import os
+import secrets
 import threading
 import uuid
 import weakref
@@ -23,9 +24,9 @@ from typing import Any, Self
 from .admission import Rules
 from .caps import Cap
 from .check import CheckResult, check_lines
-from .counter import Counter, Operation, ThreadedCounter
+from .counter import Counter, Deliver, Operation, ThreadedCounter
 from .defaults import fallback_caps
-from .errors import BudgetError, LedgerError, LedgerUnavailable, UnknownHold
+from .errors import BudgetError, BudgetExceeded, LedgerError, LedgerUnavailable, UnknownHold
 from .owners import this_process
 from .records import Balance, CapEntry, Ending, Hold, HoldRequest, Line, to_us
 from .report import balance_of
@@ -113,19 +114,18 @@ class Ledger:
             id=uuid.uuid4().hex, nanos=1, place=Place(scopes=("earmark-self-check",)), wait=False
         )
         rules = Rules(self._rules.owner)
-        admitted = False
+        refused = False
         try:
             with self._store.transaction() as txn:
                 rules.declare(txn, (Cap("0", scope="earmark-self-check"),), self._now_us())
                 try:
                     rules.hold(txn, probe, self._now_us())
-                    admitted = True
-                except BudgetError:
-                    pass
+                except BudgetExceeded:
+                    refused = True
                 raise _UndoSelfCheck
         except _UndoSelfCheck:
             pass
-        if admitted:
+        if not refused:
             raise LedgerError(
                 f"ledger {self.name}: the self-check failed, a cap of $0 did not refuse a call"
             )
@@ -158,7 +158,7 @@ class Ledger:
     ) -> HoldRequest:
         """A hold request for a call made here and now: below ``scope``, in the surrounding context."""
         return HoldRequest(
-            id=uuid.uuid4().hex,
+            id=self._new_id(),
             nanos=nanos,
             place=place_of_call(normal_scope(scope), self.number),
             model=model,
@@ -168,6 +168,10 @@ class Ledger:
             fresh_id=True,
             latch=latch,
         )
+
+    def _new_id(self) -> str:
+        # Time first: ids that are drawn together lie together in the file's index.
+        return f"{self._now_us():014x}{secrets.token_hex(9)}"
 
     def hold(self, request: HoldRequest, *, timeout_s: float | None = None) -> Hold:
         """Set the bound of one HTTP attempt aside; waits its turn while only held money is in the way.
@@ -182,8 +186,8 @@ class Ledger:
         """
         answer = _Answer()
         operation = Operation(None, answer.set, request=request)
-        self._submit(operation)
         try:
+            self._submit(operation)
             result = answer.get(timeout_s)
         except BaseException:
             self._give_up(operation, answer)
@@ -198,7 +202,7 @@ class Ledger:
 
     def _void_unused(self, result: Any) -> None:
         if isinstance(result, Hold):
-            self._end_soon(
+            self.end_soon(
                 Ending(
                     hold=result.id,
                     kind="void",
@@ -208,14 +212,26 @@ class Ledger:
 
     async def hold_async(self, request: HoldRequest) -> Hold:
         """As ``hold``; cancelling it leaves nothing held."""
-        operation, future = self._async_operation(None, request=request)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def land(result: Any) -> None:
+            if future.done():
+                self._void_unused(result)
+            else:
+                _set(future, result)
+
+        operation = Operation(
+            None, land, request=request, loop=future.get_loop(), orphaned=self._void_unused
+        )
         self._submit(operation)
         try:
             result = await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled() and future.exception() is None:
-                self._void_unused(future.result())
+        except BaseException:
+            # Cancelled, or the coroutine was closed: nobody will send the call.
+            if future.done() and not future.cancelled():
+                self._void_unused(future.exception() or future.result())
             else:
+                future.cancel()
                 self._counter.withdraw(operation)
             raise
         assert isinstance(result, Hold)
@@ -230,34 +246,49 @@ class Ledger:
             AlreadyEnded, UnknownHold: nothing was changed.
             LedgerUnavailable: it could not be written for several seconds; the hold still counts in full.
         """
-        line: Line = self._run(lambda txn, at_us: self._rules.end(txn, ending, at_us), must=True)
-        self._look_at(line)
+        answer = _Answer()
+        self._submit_end(ending, answer.set)
+        line: Line = answer.get(None)
         return line
 
     async def end_async(self, ending: Ending) -> Line:
         """As ``end``. Once begun it is done, even if the caller is cancelled."""
-        operation, future = self._async_operation(
-            lambda txn, at_us: self._rules.end(txn, ending, at_us), must=True
-        )
-        self._submit(operation)
-        line: Line = await asyncio.shield(future)
-        self._look_at(line)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def land(result: Any) -> None:
+            if not future.done():
+                _set(future, result)
+            else:
+                _log_fault(result)
+
+        self._submit_end(ending, land, loop=loop)
+        line: Line = await future
         return line
-
-    def _end_soon(self, ending: Ending) -> None:
-        """End a hold without waiting for it, from places that can't wait (callbacks, finalizers)."""
-
-        def deliver(result: Any) -> None:
-            if isinstance(result, BaseException):
-                logger.error("%s", result)
-
-        self._submit(
-            Operation(lambda txn, at_us: self._rules.end(txn, ending, at_us), deliver, must=True)
-        )
 
     def end_soon(self, ending: Ending) -> None:
         """End a hold without waiting until it is written; faults are logged. For finalizers."""
-        self._end_soon(ending)
+        self._submit_end(ending, _log_fault)
+
+    def _submit_end(
+        self, ending: Ending, deliver: Deliver, *, loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        rules_end = self._rules.end
+
+        def alarmed(result: Any) -> None:
+            if isinstance(result, Line) and "overrun_nanos" in result.note:
+                _raise_alarm(result)
+            deliver(result)
+
+        self._submit(
+            Operation(
+                lambda txn, at_us: rules_end(txn, ending, at_us),
+                alarmed,
+                must=True,
+                loop=loop,
+                orphaned=_log_fault,
+            )
+        )
 
     def settle(
         self, hold: Hold | str, nanos: int, *, usage: Mapping[str, Any] | None = None, **note: Any
@@ -282,15 +313,14 @@ class Ledger:
 
         Raises:
             UnknownHold: nothing was posted for it.
+            LedgerError: not an amount.
         """
         hold_id = _id(hold)
         with self.reader() as reader:
             lines = list(reader.lines(hold=hold_id))
             extra = reader.extra_scopes().get(hold_id, ())
-        if not any(line.kind in {"settle", "resolve"} for line in lines):
-            raise UnknownHold(
-                f"hold {hold_id}: nothing was posted for it, so there is nothing to correct"
-            )
+        if not lines:
+            raise UnknownHold(f"hold {hold_id}: no such hold in this ledger")
         first = lines[0]
         original = Hold(
             id=hold_id,
@@ -301,25 +331,10 @@ class Ledger:
             model=first.model,
             owner=first.owner,
         )
-
-        def correct(txn: Transaction, at_us: int) -> Line:
-            with self.reader() as now:
-                posted = sum(line.posted for line in now.lines(hold=hold_id))
-            return self._rules.adjust(txn, original, nanos - posted, {"reason": reason}, at_us)
-
-        line: Line = self._run(correct)
+        line: Line = self._run(
+            lambda txn, at_us: self._rules.adjust(txn, original, nanos, {"reason": reason}, at_us)
+        )
         return line
-
-    def _look_at(self, line: Line) -> None:
-        if "overrun_nanos" in line.note:
-            logger.error(
-                "overrun: hold %s (%s, scope %r) cost %d nano-dollars more than its bound; it is posted in full: "
-                "see 'earmark ledger check'",
-                line.hold,
-                line.model,
-                line.scope,
-                line.note["overrun_nanos"],
-            )
 
     # ---- caps -------------------------------------------------------------------------------------
 
@@ -331,8 +346,11 @@ class Ledger:
         """Lift a cap; a no-op if there is none of this scope, period and zone."""
 
         def drop(txn: Transaction, at_us: int) -> None:
-            if cap.key in txn.caps():
+            entry = txn.caps().get(cap.key)
+            if entry is not None:
                 txn.drop_cap(cap.key, at_us)
+                if not entry.fallback:  # what it stood in front of counts again
+                    self._rules.declare(txn, self._fallback, at_us, fallback=True)
 
         self._run(drop)
 
@@ -382,21 +400,10 @@ class Ledger:
         if self._closed or self._pid != os.getpid():
             return
         self._closed = True
-        try:
-            self._run(self._doubt_own)
-        except BudgetError as error:
-            logger.error("%s", error)  # noqa: TRY400 - one sentence, no traceback
-        self._counter.close()
+        result = self._counter.close(self._rules.leave)
+        if isinstance(result, BudgetError):
+            logger.error("%s", result)
         self._store.close()
-
-    def _doubt_own(self, txn: Transaction, at_us: int) -> None:
-        for hold in txn.holds_of(self._rules.owner.id):
-            ending = Ending(
-                hold=hold.id,
-                kind="doubt",
-                note={"reason": "the ledger was closed while the call was under way"},
-            )
-            self._rules.end(txn, ending, at_us)
 
     def __enter__(self) -> Self:
         return self
@@ -429,8 +436,7 @@ class Ledger:
                 raise LedgerUnavailable(
                     "ledger memory: it was copied by a fork, and copied caps don't hold; give the ledger a file"
                 )
-            # The parent's connection is left alone: closing it here would drop the parent's locks.
-            _keep_forever.append((self._store, self._counter))
+            # The parent's thread and connections are not here any more; see ``stores.forks``.
             self._caps = ()
             self._open()
 
@@ -438,41 +444,6 @@ class Ledger:
         answer = _Answer()
         self._submit(Operation(work, answer.set, must=must))
         return answer.get(None)
-
-    def _async_operation(
-        self,
-        work: Callable[[Transaction, int], Any] | None,
-        *,
-        request: HoldRequest | None = None,
-        must: bool = False,
-    ) -> tuple[Operation, asyncio.Future[Any]]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-
-        def land(result: Any) -> None:
-            if future.done():
-                if request is not None:
-                    self._void_unused(result)
-            elif isinstance(result, BaseException):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
-
-        def deliver(result: Any) -> None:
-            if threading.get_ident() == home:
-                land(result)
-                return
-            try:
-                loop.call_soon_threadsafe(land, result)
-            except RuntimeError:  # the loop is closed: nobody is there to use it
-                if request is not None:
-                    self._void_unused(result)
-
-        home = threading.get_ident()
-        return Operation(work, deliver, must=must, request=request), future
-
-
-_keep_forever: list[object] = []
 
 
 class _UndoSelfCheck(Exception):
@@ -512,6 +483,29 @@ class _Answer:
         if isinstance(self._result, BaseException):
             raise self._result
         return self._result
+
+
+def _set(future: asyncio.Future[Any], result: Any) -> None:
+    if isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+
+
+def _log_fault(result: Any) -> None:
+    if isinstance(result, BaseException):
+        logger.error("%s", result)
+
+
+def _raise_alarm(line: Line) -> None:
+    logger.error(
+        "overrun: hold %s (%s, scope %r) cost %d nano-dollars more than its bound; it is posted in full: "
+        "see 'earmark ledger check'",
+        line.hold,
+        line.model,
+        line.scope,
+        line.note["overrun_nanos"],
+    )
 
 
 def _id(hold: Hold | str) -> str:

@@ -11,10 +11,12 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Literal
 
+from .cap_table import matching
 from .caps import CALENDAR, Cap
+from .errors import InvalidInput
 from .money import to_decimal
 from .records import Balance, CapEntry, Line, Sums, from_us, to_us
-from .scopes import ancestors
+from .scopes import Place
 from .stores.protocol import Reader
 from .windows import window_of, zone_of
 
@@ -26,9 +28,9 @@ def balance_of(reader: Reader, scope: str, now: datetime) -> Balance:
     """Sums of a scope, and what a call made in it now could still take."""
     sums = reader.sums(scope, None, None)
     least: tuple[int, Cap] | None = None
-    for entry in _binding(reader.caps().values(), scope):
-        cap = entry.cap
-        left = max(cap.nanos - cap_sums(reader, cap, now).total, 0)
+    for entry, subject in _binding(reader, scope):
+        cap = entry.cap if subject == entry.cap.scope else entry.cap.at_scope(subject)
+        left = _left(reader, entry.cap, subject, now)
         if least is None or left < least[0]:
             least = (left, cap)
     return Balance(
@@ -41,23 +43,39 @@ def balance_of(reader: Reader, scope: str, now: datetime) -> Balance:
     )
 
 
-def _binding(entries: Iterable[CapEntry], scope: str) -> list[CapEntry]:
-    chain = set(ancestors(scope))
+def _binding(reader: Reader, scope: str) -> list[tuple[CapEntry, str]]:
+    """Caps that would apply, with their subjects: caps per agent and run where one is known to have begun."""
     found = [
-        e for e in entries if e.cap.scope in chain and e.cap.per not in {"call", "agent", "run"}
+        (match.entry, match.subject)
+        for match in matching(reader.caps(), Place(scopes=(scope,)))
+        if match.entry.cap.per != "call"
+        and (match.named or reader.account((match.entry.cap.key, match.subject, "ever")))
     ]
-    said = [e for e in found if not e.fallback]
+    said = [(entry, subject) for entry, subject in found if not entry.fallback]
     return said or found
 
 
+def _left(reader: Reader, cap: Cap, subject: str, now: datetime) -> int:
+    account = reader.account((cap.key, subject, _window_key(cap, now)))
+    if account is None:
+        return max(cap.nanos - cap_sums(reader, cap, now).total, 0)
+    if account.latched >= cap.nanos and account.latched:
+        return 0
+    return max(cap.nanos - account.posted - account.held - account.in_doubt, 0)
+
+
+def _window_key(cap: Cap, now: datetime) -> str:
+    return window_of(cap.per, cap.tz, now).key if cap.per in CALENDAR else "ever"
+
+
 def cap_sums(reader: Reader, cap: Cap, now: datetime) -> Sums:
-    """What counts against a cap in the window that ``now`` lies in."""
+    """What counts against a cap on its own scope, in the window that ``now`` lies in."""
+    account = reader.account((cap.key, cap.scope, _window_key(cap, now)))
+    if account is not None:
+        return Sums(posted=account.posted, held=account.held, in_doubt=account.in_doubt)
     if cap.per not in CALENDAR:
         return reader.sums(cap.scope, None, None)
     window = window_of(cap.per, cap.tz, now)
-    account = reader.account((cap.key, cap.scope, window.key))
-    if account is not None:
-        return Sums(posted=account.posted, held=account.held, in_doubt=account.in_doubt)
     assert window.starts is not None
     assert window.ends is not None
     return reader.sums(cap.scope, to_us(window.starts), to_us(window.ends))
@@ -70,7 +88,7 @@ class ReportRow:
     Attributes:
         key: the day, model, scope or agent.
         calls: HTTP attempts that were held for.
-        settled, voided, doubted: how they ended so far; what is missing is under way.
+        settled, voided, doubted: how they stand (a doubt that was resolved is settled); what is missing is under way.
         posted_nanos: charged, corrections included.
         in_doubt_nanos: may or may not have been billed.
         tokens: the four disjoint classes of tokens.
@@ -99,7 +117,7 @@ class ReportRow:
         self.held_nanos += line.held
         self.in_doubt_nanos += line.in_doubt
         self.calls += line.kind == "hold"
-        self.doubted += line.kind == "doubt"
+        self.doubted += (line.kind == "doubt") - (line.kind == "resolve")
         self.voided += line.kind == "void"
         self.settled += line.kind in {"settle", "resolve"}
         for name in TOKEN_CLASSES:
@@ -125,6 +143,9 @@ def report(
 
     Returns:
         Rows: days in order, everything else by money, dearest first.
+
+    Raises:
+        InvalidInput: an unknown grouping, or a time without a zone.
     """
     zone = zone_of(tz)
     keys: dict[str, Callable[[Line], str]] = {
@@ -133,6 +154,13 @@ def report(
         "scope": lambda line: line.scope or "(everything)",
         "agent": lambda line: str(line.note.get("agent") or "(none)"),
     }
+    if by not in keys:
+        raise InvalidInput(f"report: {by!r} is not a grouping; use one of {', '.join(keys)}")
+    for name, moment in (("since", since), ("until", until)):
+        if moment is not None and moment.tzinfo is None:
+            raise InvalidInput(
+                f"report: {name} has no time zone; pass an aware datetime such as datetime.now(UTC)"
+            )
     key_of = keys[by]
     rows: dict[str, ReportRow] = {}
     for line in lines:

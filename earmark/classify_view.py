@@ -59,21 +59,23 @@ class View:
         if self.skipped is not None:
             passed = {"hidden": self.skipped.hidden, "excluded": self.skipped.excluded}
             told = ", ".join(f"{count:,} {kind}" for kind, count in passed.items() if count)
+            hint = " (--hidden looks at hidden files, too)" if self.skipped.hidden else ""
             if told:
-                self.say(f"passed over: {told} (--hidden looks at hidden files, too)")
+                self.say(f"passed over: {told}{hint}")
         if not estimate.files:
             self.say("no file matches: check the folder, --include and --exclude")
-        line = f"at worst {output.dollars(estimate.worst_nanos)}, probably about {output.dollars(estimate.likely_nanos)}"
+        if not estimate.documents:
+            return
         if estimate.worst_nanos <= cap.nanos:
-            self.say(f"{line}; the cap is {output.dollars(cap.nanos)}: every document can be paid")
+            verdict = "every document can be paid"
         elif estimate.likely_nanos <= cap.nanos:
-            self.say(
-                f"{line}; the cap is {output.dollars(cap.nanos)}: probably enough, it stops there if not"
-            )
+            verdict = "probably enough, it stops there if not"
         else:
-            self.say(
-                f"{line}; the cap is {output.dollars(cap.nanos)}: it will stop part of the documents"
-            )
+            verdict = "it will stop part of the documents"
+        self.say(
+            f"at worst {output.dollars(estimate.worst_nanos)}, probably about "
+            f"{output.dollars(estimate.likely_nanos)}; the cap is {output.dollars(cap.nanos)}: {verdict}"
+        )
         note = (
             "is cached"
             if task.cached

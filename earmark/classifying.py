@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,23 +16,26 @@ from anthropic import APIConnectionError, APIStatusError
 
 from budgets.caps import Cap
 from budgets.ledger import Ledger
+from budgets.money import format_usd
 from budgets.prices import PriceBook
 from budgets.scopes import SIMULATED, join_scope
-from budgets.settings import Settings, caps_for, ledger_path
+from budgets.settings import Settings, caps_for
 from orchestrator.documents import Document, Problem, find, read
+from orchestrator.errors import OrchestratorError
+from orchestrator.failures import outcome_of
 from orchestrator.gate import Gate
 from orchestrator.outcomes import Outcome
-from orchestrator.run import Run, new_run_id
-from patterns.classify import Progress, Quote, Results, Task, classify, quote
+from orchestrator.run import Run
+from patterns.classify import Progress, Quote, Results, Row, Task, classify, quote
 from patterns.classify.quote import likely_tokens
 
+from .classify_place import Place, earlier_place, new_place, own_files, write_state
 from .classify_view import View
 from .doors import book_of, settings_of
 from .exits import Exit
 from .failures import Mistake
 
 DEFAULT_MODEL = "claude-haiku-5-5"
-STATE = "classify.json"
 _RUBRIC_MAX = 8 * 1024 * 1024
 
 
@@ -69,9 +71,9 @@ class _Job:
     settings: Settings
     prices: PriceBook
     task: Task
-    run_id: str
-    out: Path
+    place: Place
     view: View
+    paths: set[str] = field(default_factory=set)
 
     @property
     def top(self) -> str:
@@ -79,12 +81,15 @@ class _Job:
 
     @property
     def scope(self) -> str:
-        return join_scope(self.top, f"classify/{self.run_id}")
+        return join_scope(self.top, f"classify/{self.place.run}")
 
     @property
     def caps(self) -> tuple[Cap, ...]:
         return caps_for(
-            self.settings, scope=self.top, session_cap=self.request.cap, session_scope=self.scope
+            self.settings,
+            scope=self.top,
+            session_cap=self.request.cap or self.place.cap,
+            session_scope=self.scope,
         )
 
     @property
@@ -108,8 +113,9 @@ def run_request(request: Request) -> int:
     find(
         request.folder, include=request.include, exclude=request.exclude
     )  # says at once what is wrong with it
-    run_id, out = _place(request)
-    job = _Job(request, settings, prices, task, run_id, out, View(as_json=request.as_json))
+    place = _place(request)
+    job = _Job(request, settings, prices, task, place, View(as_json=request.as_json))
+    job.cap  # noqa: B018 - says now what is wrong with it
     if request.dry_run:
         return _dry_run(job)
     if not request.simulate and not _has_key():
@@ -125,7 +131,10 @@ def run_request(request: Request) -> int:
 
             simulator = stack.enter_context(SimulatorThread())
             client = {"base_url": simulator.url, "api_key": "simulated"}
-        return asyncio.run(_work(job, client))
+        try:
+            return asyncio.run(_work(job, client))
+        except asyncio.CancelledError:  # the second Ctrl-C, before anything was sent
+            raise KeyboardInterrupt from None
 
 
 # ---- before the first call --------------------------------------------------------------------------------
@@ -170,91 +179,53 @@ def _has_key() -> bool:
         return bool(client.api_key or client.auth_token or getattr(client, "credentials", None))
 
 
-def _place(request: Request) -> tuple[str, Path]:
-    """The run's id and the folder of its results; an earlier run's, to go on with."""
-    name = request.folder.resolve().name or "root"
-    out = request.out
+def _place(request: Request) -> Place:
     if request.resume:
-        out = out or _latest(name)
-        return _read_state(out, request), out
-    run_id = new_run_id("classify")
-    out = out or Path("classified") / f"{name}-{run_id.removeprefix('classify-')}"
-    if not request.dry_run and (out / STATE).exists():
-        raise Mistake(
-            f"results of an earlier run are in {out}: add --resume to go on with it, or name another --out"
+        return earlier_place(
+            request.folder, request.out, request.ledger, simulated=request.simulate
         )
-    if out.exists() and not out.is_dir():
-        raise Mistake(f"--out {out}: it is a file, not a folder; name another")
-    return run_id, out
-
-
-def _latest(name: str) -> Path:
-    found = sorted(
-        Path("classified").glob(f"{name}-*/{STATE}"), key=lambda state: state.stat().st_mtime
-    )
-    if not found:
-        raise Mistake(
-            f"--resume: no earlier run of {name} is in {Path('classified')}; name its folder by --out"
-        )
-    return found[-1].parent
-
-
-def _read_state(out: Path, request: Request) -> str:
-    try:
-        state = json.loads((out / STATE).read_text(encoding="utf-8"))
-        run_id, simulated = str(state["run"]), bool(state["simulated"])
-    except FileNotFoundError:
-        raise Mistake(
-            f"--resume: there is no run in {out}; leave --resume out to start one"
-        ) from None
-    except (ValueError, KeyError, TypeError):
-        raise Mistake(
-            f"--resume: {out / STATE} can't be read; start a new run in another folder"
-        ) from None
-    if simulated != request.simulate:
-        word = "simulated: add --simulate" if simulated else "real: leave --simulate out"
-        raise Mistake(f"--resume: the run in {out} was {word}, or start a new one")
-    return run_id
+    return new_place(request.folder, request.out, request.ledger, dry_run=request.dry_run)
 
 
 def _write_state(job: _Job) -> None:
     request = job.request
-    state = {
-        "run": job.run_id,
+    facts = {
         "simulated": request.simulate,
         "folder": str(request.folder.resolve()),
         "labels": list(request.labels),
         "model": job.task.model,
-        "ledger": str(ledger_path(request.ledger).resolve()),
         "scope": job.scope,
+        "cap": format_usd(job.cap.nanos).removeprefix("$"),
     }
-    fresh = job.out / f"{STATE}.new"
-    fresh.write_text(json.dumps(state, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    fresh.replace(job.out / STATE)
+    write_state(job.place, facts)
 
 
 def _documents(job: _Job) -> Iterator[Document | Problem]:
     request = job.request
-    own = job.out.resolve()
-    root = request.folder.resolve()
-    inside = (
-        f"{own.relative_to(root).as_posix()}/" if own.is_relative_to(root) and own != root else None
-    )
     walk = find(
         request.folder, include=request.include, exclude=request.exclude, hidden=request.hidden
     )
+    is_own = own_files(job.place)
     for found in walk:
-        if inside is not None and found.path.startswith(inside):
-            continue  # our own results are no documents
-        yield read(found, max_bytes=request.max_bytes)
+        if not is_own(found.file):
+            yield read(found, max_bytes=request.max_bytes)
     job.view.skipped = walk.skipped
+
+
+def _scan(job: _Job, run: Run | None) -> Iterator[Document | Problem]:
+    """Every document once, before anything is sent; ends early if the run is stopped."""
+    for document in job.view.watch(_documents(job)):
+        if run is not None and run.stopped is not None:
+            return
+        job.paths.add(document.path)
+        yield document
 
 
 def _dry_run(job: _Job) -> int:
     job.task = job.task.with_cache(likely_tokens(job.task.system_text), job.prices)
-    estimate = quote(job.task, job.view.watch(_documents(job)), job.prices)
+    estimate = quote(job.task, _scan(job, None), job.prices)
     job.view.quote(job.task, estimate, job.cap)
-    job.view.summary(_summary(job, estimate, None, None, Exit.OK))
+    job.view.summary(_summary(job, estimate, Exit.OK))
     return int(Exit.OK)
 
 
@@ -263,33 +234,35 @@ def _dry_run(job: _Job) -> int:
 
 async def _work(job: _Job, client: dict[str, Any]) -> int:
     request, settings = job.request, job.settings
-    caps = job.caps
     gate = Gate(
         width=request.width or settings.gate.width or 64,
         requests_per_minute=settings.gate.requests_per_minute,
         input_tokens_per_minute=settings.gate.input_tokens_per_minute,
         output_tokens_per_minute=settings.gate.output_tokens_per_minute,
     )
-    with Ledger(ledger_path(request.ledger)) as ledger, Results(job.out) as results:
+    with Ledger(job.place.ledger) as ledger:
         async with Run(
             "classify",
-            id=job.run_id,
+            id=job.place.run,
             scope=job.top,
-            caps=caps,
+            caps=job.caps,
             ledger=ledger,
             gate=gate,
             prices=job.prices,
             client=client,
         ) as run:
-            _write_state(job)
             job.task = job.task.with_cache(await _prefix_tokens(run, job.task), job.prices)
-            done = _done(job.task, results) if len(results) else (lambda _: False)
-            estimate = await asyncio.to_thread(
-                quote, job.task, job.view.watch(_documents(job)), job.prices, is_done=done
-            )
-            job.view.quote(job.task, estimate, job.cap)
-            code, progress = await _classify(job, run, results, estimate)
-            summary = _summary(job, estimate, run, progress, code, results)
+            # Not before: a mistake leaves no folder behind, and the run's lock keeps others out of it.
+            with Results(job.place.out) as results:
+                _write_state(job)
+                done = _done(job.task, results) if len(results) else (lambda _: False)
+                estimate = await asyncio.to_thread(
+                    quote, job.task, _scan(job, run), job.prices, is_done=done
+                )
+                if run.stopped is None:
+                    job.view.quote(job.task, estimate, job.cap)
+                code, progress = await _classify(job, run, results, estimate)
+                summary = _summary(job, estimate, code, run=run, progress=progress, results=results)
         job.view.summary(summary)
     return int(code)
 
@@ -305,21 +278,25 @@ async def _classify(
             yield document
 
     with job.view.progress(run, job.cap, estimate.files) as show:
-        work = asyncio.ensure_future(classify(run, job.task, documents(), results, on_row=show))
-        run.track(work)
-        try:
-            progress = await work
-        except asyncio.CancelledError:
-            # The second Ctrl-C: what was in flight is in doubt, what is done is written.
-            progress = Progress()
-    interrupted = run.stopped is not None and not progress.fault
-    results.finish(None if interrupted else seen)
+        progress = await classify(run, job.task, documents(), results, on_row=show)
+    _fill(run, results, job.paths | seen)
+    results.finish(job.paths | seen)
     if progress.fault:
         job.view.say(f"stopped: {run.stopped}")
         return Exit.MISTAKE, progress
-    return _exit_code(
-        results, interrupted=interrupted, spend_limit=run.spend_limit is not None
-    ), progress
+    return _exit_code(run, results), progress
+
+
+def _fill(run: Run, results: Results, paths: set[str]) -> None:
+    """Rows for files that were there before the run and that it did not come to."""
+    outcome, reason = Outcome.UNREADABLE, "it was there a moment ago and is gone"
+    try:
+        run.check()
+    except OrchestratorError as error:
+        outcome, reason = outcome_of(error)
+    for path in sorted(paths):
+        if results.get(path) is None:
+            results.add(Row(path=path, outcome=outcome, reason=reason))
 
 
 def _done(task: Task, results: Results) -> Any:
@@ -359,10 +336,10 @@ async def _prefix_tokens(run: Run, task: Task) -> int:
     return counted.input_tokens
 
 
-def _exit_code(results: Results, *, interrupted: bool, spend_limit: bool) -> Exit:
-    if interrupted:
+def _exit_code(run: Run, results: Results) -> Exit:
+    if run.stopped is not None:
         return Exit.INTERRUPTED
-    if spend_limit:
+    if run.spend_limit is not None:
         return Exit.SPEND_LIMIT
     if results.outcomes[Outcome.BUDGET.value]:
         return Exit.CAP
@@ -375,24 +352,27 @@ def _exit_code(results: Results, *, interrupted: bool, spend_limit: bool) -> Exi
 def _summary(
     job: _Job,
     estimate: Quote,
-    run: Run | None,
-    progress: Progress | None,
     code: Exit,
+    *,
+    run: Run | None = None,
+    progress: Progress | None = None,
     results: Results | None = None,
 ) -> dict[str, Any]:
     """The summary, as ``--json`` prints it."""
     from .output import money
 
+    if run is not None:
+        run.drain()
     balance = None if run is None else run.balance
     return {
-        "run": job.run_id,
+        "run": job.place.run,
         "simulated": job.request.simulate,
         "dry_run": job.request.dry_run,
         "exit_code": int(code),
         "model": job.task.model,
         "scope": job.scope,
-        "ledger": str(ledger_path(job.request.ledger)),
-        "out": str(job.out),
+        "ledger": str(job.place.ledger),
+        "out": str(job.place.out),
         "documents": estimate.files,
         "outcomes": dict(sorted(results.outcomes.items())) if results else dict(estimate.problems),
         "labels": dict(results.labels.most_common()) if results else {},

@@ -83,7 +83,27 @@ def _patient(stream: TextIO | Any) -> TextIO:
     )
 
 
+def let_go() -> None:
+    """Before the process ends: what can't be written (a full disk, reported before) is dropped.
+
+    Otherwise the interpreter would try once more, and leave with a code of its own.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            pipe = _pipe_of(stream)
+            if pipe is not None:
+                pipe.has_reader = False
+                stream.flush()
+
+
 def has_reader() -> bool:
     """False once standard output's reader has gone, so that a long listing can stop early."""
-    pipe = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    return not isinstance(pipe, PatientPipe) or pipe.has_reader
+    pipe = _pipe_of(sys.stdout)
+    return pipe is None or pipe.has_reader
+
+
+def _pipe_of(stream: TextIO) -> PatientPipe | None:
+    raw = getattr(getattr(stream, "buffer", None), "raw", None)
+    return raw if isinstance(raw, PatientPipe) else None

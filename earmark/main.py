@@ -96,10 +96,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    from .console import make_ready
+    from .console import let_go, make_ready
 
     make_ready()
-    return run(sys.argv[1:] if arguments is None else list(arguments))
+    code = run(sys.argv[1:] if arguments is None else list(arguments))
+    let_go()
+    return code
 
 
 def run(arguments: list[str]) -> int:

@@ -76,7 +76,11 @@ class Agent:
         max_tokens: output tokens of one call at most, thinking included.
         cap: dollars that this agent may spend in a run, ever; None sets none of its own.
         same_calls: so many identical tool calls with identical results end the loop as ``stalled``.
-        extra: further request fields (``thinking``, ``output_config``, ``inference_geo``, ...).
+        extra: further request fields (``thinking``, ``output_config``, ``inference_geo``, server tools as
+            ``tools``, ...).
+
+    Raises:
+        ConfigError, InvalidScope, InvalidAmount: something here can't be used.
     """
 
     name: str
@@ -91,17 +95,21 @@ class Agent:
     cap: object = None
     same_calls: int = 3
     extra: Mapping[str, Any] = field(default_factory=dict)
+    _answers: Answers = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.max_turns < 1 or self.max_tokens < 1 or self.same_calls < 2 or self.repairs < 0:
             raise ConfigError(
-                f"agent {self.name}: max_turns and max_tokens must be 1 or more, same_calls 2 or more, repairs 0 or more"
+                f"agent {self.name}: max_turns and max_tokens must be 1 or more, same_calls 2 or more, "
+                "repairs 0 or more"
             )
         object.__setattr__(self, "tools", tuple(tool(one) for one in self.tools))
         names = Counter(one.name for one in self.tools if isinstance(one, Tool))
         twice = [name for name, count in names.items() if count > 1]
         if twice:
             raise ConfigError(f"agent {self.name}: the tool {twice[0]} is given twice; rename one")
+        scope(self.name, self.cap)  # says now, not at the first call, that they can't be used
+        object.__setattr__(self, "_answers", Answers(self.output, self.check))
 
     async def run(
         self,
@@ -120,14 +128,25 @@ class Agent:
             keep: what of each answer the ledger should keep; see ``context.CallContext``.
         """
         loop = _Loop(self, run)
-        with scope(self.name, self.cap), calling_as(self.name, unit=unit, keep=keep) as tally:
+        outcome, reason = Outcome.CANCELLED, ""
+        with (
+            run.tracking(),
+            scope(self.name, self.cap),
+            calling_as(self.name, unit=unit, keep=keep) as tally,
+        ):
             try:
                 outcome, reason = await loop.work(prompt)
-            except Exception as error:  # every failure has an outcome; only cancellation passes
+            except Exception as error:  # noqa: BLE001 - every failure has an outcome
                 outcome, reason = outcome_of(error)
-        run.journal.write(
-            "outcome", agent=self.name, unit=unit, outcome=outcome, reason=reason, turns=loop.turns
-        )
+            finally:
+                run.journal.write(
+                    "outcome",
+                    agent=self.name,
+                    unit=unit,
+                    outcome=outcome,
+                    reason=reason,
+                    turns=loop.turns,
+                )
         return AgentResult(
             outcome=outcome,
             reason=reason,
@@ -145,7 +164,7 @@ class _Loop:
     def __init__(self, agent: Agent, run: Run) -> None:
         self.agent = agent
         self.run = run
-        self.answers = Answers(agent.output, agent.check)
+        self.answers = agent._answers
         self.tools: dict[str, Tool] = {
             one.name: one for one in agent.tools if isinstance(one, Tool)
         }
@@ -165,6 +184,7 @@ class _Loop:
 
     async def _converse(self, prompt: str | Sequence[Mapping[str, Any]]) -> tuple[Outcome, str]:
         self.messages = [{"role": "user", "content": prompt}]
+        self._seen.clear()
         for _ in range(self.agent.max_turns):
             reply = await self._call()
             self.turns += 1
@@ -190,7 +210,8 @@ class _Loop:
         if agent.system:
             body["system"] = agent.system
         if self.tools:
-            body["tools"] = [one.definition for one in self.tools.values()]
+            own = [one.definition for one in self.tools.values()]
+            body["tools"] = [*own, *agent.extra.get("tools", ())]
         if self.answers.format is not None:
             body["output_config"] = {**body.get("output_config", {}), "format": self.answers.format}
         # An explicit time limit: the SDK refuses long answers without streaming otherwise.
@@ -261,7 +282,11 @@ class _Loop:
         except (Declined, OrchestratorError) as error:
             # Money is out, or the run is stopped: no model is asked about that.
             return str(error), True, error
-        except Exception as error:  # the model may mend its call
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            text, failed = "the tool was cancelled", True  # by itself: nobody cancelled us
+        except Exception as error:  # noqa: BLE001 - the model may mend its call
             text, failed = f"{type(error).__name__}: {error}", True
         self.run.journal.write("tool", agent=self.agent.name, tool=name, failed=failed or None)
         return text, failed, None

@@ -33,12 +33,14 @@ class Answers:
         self._model = output if isinstance(output, type) else None
         self._check = check
         self._schema: Mapping[str, Any] | None = None
+        self._validator: Draft202012Validator | None = None
         if isinstance(output, Mapping):
             try:
                 Draft202012Validator.check_schema(output)
             except SchemaError as error:
                 raise ConfigError(f"output: not a JSON schema ({error.message})") from None
             self._schema = output
+            self._validator = Draft202012Validator(output)
         #: The ``output_config.format`` of a request, None for free text.
         self.format: dict[str, Any] | None = None
         if output is not None:
@@ -59,14 +61,15 @@ class Answers:
                 value = json.loads(text)
         except ValidationError as error:
             first = error.errors()[0]
-            return (
-                None,
-                f"the answer does not fit its schema: {'.'.join(map(str, first['loc']))}: {first['msg']}",
-            )
-        except ValueError:
+            if first["type"] == "json_invalid":
+                return None, "the answer is not JSON"
+            where = ".".join(map(str, first["loc"]))
+            told = f"{where}: {first['msg']}" if where else first["msg"]
+            return None, f"the answer does not fit its schema: {told[:200]}"
+        except (ValueError, RecursionError):
             return None, "the answer is not JSON"
-        if self._schema is not None:
-            fault = best_match(Draft202012Validator(self._schema).iter_errors(value))
+        if self._validator is not None:
+            fault = best_match(self._validator.iter_errors(value))
             if fault is not None:
                 return None, f"the answer does not fit its schema: {fault.message[:200]}"
         problem = self._check(value) if self._check is not None else None

@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import asdict
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal
 
 import httpx2
@@ -273,6 +273,11 @@ def never_connected(error: BaseException) -> bool:
     return isinstance(error, APIConnectionError) and isinstance(error.__cause__, _NEVER_CONNECTED)
 
 
+_RECORDED = tuple(
+    field.name for field in fields(Usage) if field.name not in {"parts", "unsplit_ttl"}
+)
+
+
 class _Dropped(Exception):
     """A reason, never raised."""
 
@@ -280,9 +285,7 @@ class _Dropped(Exception):
 def usage_record(usage: Usage) -> dict[str, Any]:
     """A usage as it is written down: everything that its cost is derived from, zeros left out."""
     record: dict[str, Any] = {
-        name: value
-        for name, value in asdict(usage).items()
-        if value not in (0, None, (), "standard") and name not in {"parts", "unsplit_ttl"}
+        name: value for name in _RECORDED if (value := getattr(usage, name)) and value != "standard"
     }
     writes = usage.cache_write_5m + usage.cache_write_1h + usage.cache_write_unsplit
     parts = usage.parts

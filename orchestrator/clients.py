@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import httpx2
-from anthropic import Anthropic, AsyncAnthropic, DefaultAsyncHttpxClient, DefaultHttpxClient
+from anthropic import Anthropic, AsyncAnthropic
 
 from .meter import Meter
-from .transport import AsyncGuard, Guard, Passes
+from .transport import Passes, async_http_client, http_client
 
 
 def guarded_async_client(
@@ -22,25 +22,14 @@ def guarded_async_client(
         pool: connections, at least the gate's width.
         options: further arguments of ``AsyncAnthropic`` (``api_key``, ``base_url``, ``timeout``, ...).
     """
-    http = DefaultAsyncHttpxClient(limits=_limits(pool), **_timeout(options))
-    # Wrapped from outside, so that proxies of the environment and socket options stay as the SDK sets them.
-    http._transport = AsyncGuard(http._transport, passes)
-    http._mounts = {
-        pattern: None if inner is None else AsyncGuard(inner, passes)
-        for pattern, inner in http._mounts.items()
-    }
+    http = async_http_client(passes, limits=_limits(pool), **_timeout(options))
     middleware = [*options.pop("middleware", ()), meter]
     return AsyncAnthropic(http_client=http, max_retries=0, middleware=middleware, **options)
 
 
 def guarded_client(meter: Meter, passes: Passes, *, pool: int, **options: Any) -> Anthropic:
     """The same for the sync client."""
-    http = DefaultHttpxClient(limits=_limits(pool), **_timeout(options))
-    http._transport = Guard(http._transport, passes)
-    http._mounts = {
-        pattern: None if inner is None else Guard(inner, passes)
-        for pattern, inner in http._mounts.items()
-    }
+    http = http_client(passes, limits=_limits(pool), **_timeout(options))
     middleware = [*options.pop("middleware", ()), meter]
     return Anthropic(http_client=http, max_retries=0, middleware=middleware, **options)
 

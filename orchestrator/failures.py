@@ -30,6 +30,8 @@ def outcome_of(error: BaseException) -> tuple[Outcome, str]:
     if isinstance(error, APIStatusError):
         body = error.body if isinstance(error.body, Mapping) else None
         kind = classify(error.status_code, body, error.response.headers)
+        if kind.reason in _TOO_LARGE:
+            return Outcome.TOO_LARGE, kind.message or f"HTTP {error.status_code}"
         return Outcome(kind.word), kind.message or f"HTTP {error.status_code}"
     if isinstance(error, APIConnectionError):
         if never_connected(error):
@@ -41,6 +43,8 @@ def outcome_of(error: BaseException) -> tuple[Outcome, str]:
     return Outcome.INFRA, f"{type(error).__name__}: {text}"
 
 
+#: What ``wire`` calls a prompt that the model, or the API, does not take at any time.
+_TOO_LARGE = frozenset({"too_large", "prompt_too_long"})
 _BY_TYPE: tuple[tuple[tuple[type[BaseException], ...], Outcome], ...] = (
     ((BudgetExceeded,), Outcome.BUDGET),
     ((LedgerUnavailable,), Outcome.INFRA),

@@ -11,8 +11,9 @@ import logging
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 logger = logging.getLogger("earmark")
 
@@ -29,12 +30,15 @@ class Journal:
         self.path = path
         self._run = run
         self._lock = threading.Lock()
-        self._file: TextIO | None = None
+        self._file: FileIO | None = None
+        self._is_torn = False
         self._complained = False
         if path is not None:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = path.open("a", encoding="utf-8", newline="\n")
+                # Unbuffered: a line that could not be written must not wait in a buffer, nor come twice.
+                self._file = path.open("ab+", buffering=0)
+                self._is_torn = not _ends_well(self._file)
             except OSError as error:
                 self._complain(error)
 
@@ -51,12 +55,19 @@ class Journal:
             (name, value) for name, value in fields.items() if value is not None and value != ""
         )
         text = json.dumps(line, ensure_ascii=False, separators=(",", ":"), default=str)
+        data = text.encode(errors="backslashreplace") + b"\n"
         with self._lock:
-            try:
-                self._file.write(text + "\n")
-                self._file.flush()
-            except (OSError, ValueError) as error:
-                self._complain(error)
+            if self._file is not None:
+                self._append(self._file, data)
+
+    def _append(self, file: FileIO, data: bytes) -> None:
+        if self._is_torn:
+            data = b"\n" + data  # what a crash or a full disk cut off ends here
+        try:
+            written = file.write(data)
+            self._is_torn = written != len(data)
+        except (OSError, ValueError) as error:
+            self._complain(error)
 
     def _complain(self, error: Exception) -> None:
         if not self._complained:
@@ -69,12 +80,20 @@ class Journal:
     def close(self) -> None:
         """Close the file; may be called twice."""
         with self._lock:
-            if self._file is not None and not self._file.closed:
+            if self._file is not None:
                 try:
                     self._file.close()
                 except OSError as error:
                     self._complain(error)
             self._file = None
+
+
+def _ends_well(file: FileIO) -> bool:
+    """Whether the last line is whole."""
+    if not file.seekable() or file.seek(0, 2) == 0:
+        return True
+    file.seek(-1, 2)
+    return file.read(1) == b"\n"
 
 
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:

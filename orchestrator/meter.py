@@ -313,8 +313,8 @@ class Meter(Middleware):
             )
         if kind == "unmetered":
             raise Unmetered(
-                f"{request.method.upper()} {request.url}: this request can bill and no price is known for it, so it was not "
-                "sent; use a client without a meter and watch its spend yourself"
+                f"{request.method.upper()} {request.url}: this request can bill and no price is known for it, "
+                "so it was not sent; use a client without a meter and watch its spend yourself"
             )
         return kind
 

@@ -27,7 +27,7 @@ class Outcome(StrEnum):
     INFRA = "infra"
     CANCELLED = "cancelled"
     IN_DOUBT = "in_doubt"
-    # Documents only.
+    # Of documents; too_large also of any prompt that exceeds what the model or the API takes.
     UNREADABLE = "unreadable"
     BINARY = "binary"
     EMPTY = "empty"

@@ -8,7 +8,8 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -79,7 +80,7 @@ class Run:
         cap: object = None,
         caps: Iterable[Cap] = (),
         ledger: Ledger | str | os.PathLike[str] | None = None,
-        id: str | None = None,
+        id: str | None = None,  # noqa: A002 - the name that users write
         scope: str = "",
         gate: Gate | None = None,
         prices: PriceBook | None = None,
@@ -115,8 +116,10 @@ class Run:
         self._client_options = dict(client or {})
         self._async_client: AsyncAnthropic | None = None
         self._sync_client: Anthropic | None = None
-        self._kill_switch = KillSwitch(self.stop, self.cancel, self.close) if kill_switch else None
-        self._passes = Passes()
+        self._entered_by: asyncio.Task[Any] | None = None
+        self._kill_switch = KillSwitch(self._interrupt, self._leave, self.close)
+        self._listens = kill_switch
+        self._passes = Passes(str(_base_url(self._client_options)))
         self.meter = Meter(
             self.ledger,
             self.scope,
@@ -129,12 +132,14 @@ class Run:
             passes=self._passes,
         )
         try:
-            if cap is not None:
-                self.ledger.set_cap(Cap(cap, scope=self.scope, owner="the run"))
-            for further in caps:
-                self.ledger.set_cap(further)
+            own = () if cap is None else (Cap(cap, scope=self.scope, owner="the run"),)
+            # First of all: a run of this id that is under way elsewhere keeps its caps.
             self.folder = RunFolder(self._place(folder), self.id)
+            for one in (*own, *caps):
+                self.ledger.set_cap(one)
         except BaseException:
+            if hasattr(self, "folder"):
+                self.folder.close()
             if self._owns_ledger:
                 self.ledger.close()
             raise
@@ -204,10 +209,28 @@ class Run:
         for task in list(self._tasks):
             task.cancel()
 
-    def track(self, task: asyncio.Task[Any]) -> None:
-        """Have ``cancel`` reach a task too; for patterns."""
+    @contextmanager
+    def tracking(self) -> Iterator[None]:
+        """Have ``cancel`` reach the current task while it is inside; for agents and patterns."""
+        task = asyncio.current_task()
+        if task is None or task in self._tasks:
+            yield
+            return
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        try:
+            yield
+        finally:
+            self._tasks.discard(task)
+
+    def _interrupt(self) -> None:
+        self.stop("interrupted")
+
+    def _leave(self) -> None:
+        """The second Ctrl-C. Where nothing else can be cancelled, whoever entered the run is."""
+        alone = not self._tasks
+        self.cancel()
+        if alone and self._entered_by is not None:
+            self._entered_by.cancel()
 
     def check(self) -> None:
         """Raise if nothing new may start.
@@ -236,7 +259,10 @@ class Run:
     # ---- life -------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        if self._kill_switch is not None:
+        if self.folder.is_closed:
+            raise ConfigError(f"run {self.id}: it has ended; make a new Run with this id to go on")
+        self._entered_by = asyncio.current_task()
+        if self._listens:
             self._kill_switch.__enter__()
         return self
 
@@ -250,8 +276,7 @@ class Run:
             if self._async_client is not None:
                 await self._async_client.close()
         finally:
-            if self._kill_switch is not None:
-                self._kill_switch.__exit__(kind, error, trace)
+            self._kill_switch.__exit__(kind, error, trace)
             self.close(self._outcome(error))
 
     def _outcome(self, error: BaseException | None) -> Outcome:
@@ -271,16 +296,25 @@ class Run:
             return
         if self._sync_client is not None:
             self._sync_client.close()
-        self._save(outcome or self._outcome(None))
+        outcome = outcome or self._outcome(None)
+        self._save(outcome)
         self.journal.write("end", outcome=outcome, seconds=round(time.monotonic() - self._begun, 3))
         self.journal.close()
         self.folder.close()
+        self._stopped = self._stopped or "it has ended"
         if self._owns_ledger:
             self.ledger.close()
+
+    def drain(self) -> None:
+        """Wait until every end of a call so far is written; after a cancellation some are still on their way."""
+        # A no-op of the ledger comes after everything that was handed to it before.
+        self.ledger.drop_cap(Cap("0", scope=join_scope(self.scope, "drain")))
 
     def _save(self, outcome: Outcome | None) -> None:
         balance = None
         try:
+            if outcome is not None:
+                self.drain()
             balance = self.balance
         except BudgetError as error:
             logger.error("%s", error)  # noqa: TRY400
@@ -323,6 +357,8 @@ class _RunListener:
             nanos=attempt.hold.nanos,
             scope=attempt.hold.scope,
         )
+        # It may have waited long for its slot or its money, and the run was stopped meanwhile.
+        self._run.check()
 
     def ended(self, attempt: Attempt, ending: Ending) -> None:
         assert attempt.hold is not None
@@ -361,6 +397,10 @@ class _RunListener:
             unit=call.unit,
             **fields,
         )
+
+
+def _base_url(options: dict[str, Any]) -> Any:
+    return options.get("base_url") or os.environ.get("ANTHROPIC_BASE_URL", "")
 
 
 def new_run_id(name: str) -> str:

@@ -7,13 +7,18 @@ import contextlib
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 class KillSwitch:
     """Listens for SIGINT and SIGTERM while it is entered, in the main thread; elsewhere it does nothing.
+
+    Several may be entered at once (runs side by side, or one in another): each hears every signal.
 
     Args:
         stop: called at the first signal: nothing new may start.
@@ -26,26 +31,21 @@ class KillSwitch:
     ) -> None:
         self._steps = [stop, leave]
         self._abandon = abandon
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._before: dict[int, object] = {}
+        self._board: _Board | None = None
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is not threading.main_thread():
-            return self
-        self._loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                before = signal.getsignal(number)
-                self._loop.add_signal_handler(number, self._press)
-                self._before[number] = before
+        if threading.current_thread() is threading.main_thread():
+            self._board = _board_of(asyncio.get_running_loop())
+            self._board.add(self)
         return self
 
-    def _press(self) -> None:
+    def press(self) -> bool:
+        """Take the next step; True if none was left, so that the process must end."""
         if self._steps:
             self._steps.pop(0)()
-            return
+            return False
         self._abandon()
-        os._exit(130)
+        return True
 
     def __exit__(
         self,
@@ -53,9 +53,49 @@ class KillSwitch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._board is not None:
+            self._board.remove(self)
+            self._board = None
+
+
+class _Board:
+    """The switches of one loop, and the signal handlers that were there before them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._switches: list[KillSwitch] = []
+        self._before: dict[int, object] = {}
+
+    def add(self, switch: KillSwitch) -> None:
+        self._switches.append(switch)
+        loop = self._loop()
+        if len(self._switches) > 1 or loop is None:
+            return
+        for number in _SIGNALS:
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                before = signal.getsignal(number)
+                loop.add_signal_handler(number, self._press)
+                self._before[number] = before
+
+    def remove(self, switch: KillSwitch) -> None:
+        self._switches.remove(switch)
+        loop = self._loop()
+        if self._switches or loop is None:
+            return
         for number, before in self._before.items():
-            assert self._loop is not None
             with contextlib.suppress(RuntimeError, ValueError, TypeError):
-                self._loop.remove_signal_handler(number)
+                loop.remove_signal_handler(number)
                 signal.signal(number, before)  # type: ignore[arg-type]
         self._before.clear()
+
+    def _press(self) -> None:
+        pressed = [switch.press() for switch in list(self._switches)]
+        if any(pressed):
+            os._exit(130)
+
+
+_boards: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Board] = weakref.WeakKeyDictionary()
+
+
+def _board_of(loop: asyncio.AbstractEventLoop) -> _Board:
+    return _boards.setdefault(loop, _Board(loop))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic_core import to_json as _to_json
 
 from .errors import ConfigError
 
@@ -53,15 +53,18 @@ class Tool:
                 f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()
             )
             raise ValueError(f"the arguments of {self.name} don't fit: {problems}") from None
-        values = {name: getattr(checked, name) for name in type(checked).model_fields}
+        fields = type(checked).model_fields
+        values = {field.alias or name: getattr(checked, name) for name, field in fields.items()}
         if inspect.iscoroutinefunction(self.function):
             result = await self.function(**values)
         else:
             result = await asyncio.to_thread(self.function, **values)
+            if inspect.isawaitable(result):  # a callable object, or a lambda around a coroutine
+                result = await result
         return (
             result
             if isinstance(result, str)
-            else json.dumps(result, ensure_ascii=False, default=str)
+            else _to_json(result, fallback=str).decode(errors="replace")
         )
 
 
@@ -84,7 +87,7 @@ def tool(function: Callable[..., Any] | Tool) -> Tool:
             f"tool {name}: it has no docstring; Claude needs one to know when to use it"
         )
     fields: dict[str, Any] = {}
-    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+    for number, parameter in enumerate(_parameters(name, function)):
         if parameter.kind in {
             parameter.VAR_POSITIONAL,
             parameter.VAR_KEYWORD,
@@ -96,10 +99,21 @@ def tool(function: Callable[..., Any] | Tool) -> Tool:
         if parameter.annotation is parameter.empty:
             raise ConfigError(f"tool {name}: parameter {parameter.name} has no type; annotate it")
         default = ... if parameter.default is parameter.empty else parameter.default
-        fields[parameter.name] = (parameter.annotation, default)
-    arguments = create_model(name, **fields)
+        # By number, since a model's own attributes (copy, json, schema, ...) are names in use.
+        shown = Field(default, alias=parameter.name, title=parameter.name)
+        fields[f"argument_{number}"] = (parameter.annotation, shown)
+    arguments = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
     schema = arguments.model_json_schema()
     schema.pop("title", None)
+    for shown in schema.get("properties", {}).values():
+        shown.pop("title", None)
     return Tool(
         name=name, description=description, schema=schema, function=function, arguments=arguments
     )
+
+
+def _parameters(name: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function, eval_str=True).parameters.values())
+    except (NameError, TypeError, ValueError) as error:
+        raise ConfigError(f"tool {name}: its signature can't be read ({error})") from None

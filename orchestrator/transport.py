@@ -131,7 +131,7 @@ def async_http_client(passes: Passes, **options: Any) -> httpx2.AsyncClient:
         options: what ``anthropic.DefaultAsyncHttpxClient`` takes.
     """
     client = DefaultAsyncHttpxClient(**options)
-    # Wrapped afterwards: given a transport, the SDK would not look for proxies any more.
+    # Wrapped afterwards: given a transport, the SDK would look neither for proxies nor to its socket options.
     client._transport = AsyncGuard(client._transport, passes)
     client._mounts = {
         pattern: None if mounted is None else AsyncGuard(mounted, passes)

@@ -11,8 +11,8 @@ if getattr(_orchestrator, "__project__", None) != "earmark":
         "on the path; rename it, or start Python with -P"
     )
 
-from .fan_out import FanOutResult, Part, fan_out, stream_out
+from .fan_out import FanOutResult, Part, SourceFailed, fan_out, stream_out
 
 __project__ = "earmark"
 
-__all__ = ["FanOutResult", "Part", "fan_out", "stream_out"]
+__all__ = ["FanOutResult", "Part", "SourceFailed", "fan_out", "stream_out"]

@@ -8,11 +8,20 @@ beyond them end as ``budget``. A failed item is a row with its reason; the other
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import itertools
 import time
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+)
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Generic, TypeVar
@@ -20,7 +29,7 @@ from typing import Any, Generic, TypeVar
 from budgets.money import to_decimal
 from orchestrator.agent import Agent, AgentResult
 from orchestrator.context import TOKENS, calling_as
-from orchestrator.errors import ConfigError
+from orchestrator.errors import ConfigError, OrchestratorError
 from orchestrator.failures import outcome_of
 from orchestrator.outcomes import Outcome
 from orchestrator.run import Run
@@ -103,6 +112,16 @@ class FanOutResult(Generic[Item]):
         return to_decimal(self.posted_nanos)
 
 
+class SourceFailed(OrchestratorError):
+    """Drawing the items of a fan-out raised; its cause is what was raised.
+
+    Attributes:
+        parts: what was done, in order, and is paid for; empty where a stream handed it out already.
+    """
+
+    parts: tuple[Part[Any], ...] = ()
+
+
 async def fan_out(
     run: Run,
     worker: Worker,
@@ -130,13 +149,19 @@ async def fan_out(
 
     Raises:
         ConfigError: a width below 1.
+        SourceFailed: drawing the items raised; the parts that were done are in it.
         CancelledError: cancelled; its workers are cancelled and settled first.
     """
     parts: list[Part[Item]] = []
-    async for part in stream_out(run, worker, items, width=width):
-        parts.append(part)
-        if on_part is not None:
-            on_part(part)
+    try:
+        async with contextlib.aclosing(stream_out(run, worker, items, width=width)) as stream:
+            async for part in stream:
+                parts.append(part)
+                if on_part is not None:
+                    on_part(part)
+    except SourceFailed as error:
+        error.parts = tuple(sorted(parts, key=lambda part: part.index))
+        raise
     parts.sort(key=lambda part: part.index)
     if reduce is None:
         return FanOutResult(parts=tuple(parts))
@@ -144,9 +169,7 @@ async def fan_out(
         reduced = reduce(parts)
         if inspect.isawaitable(reduced):
             reduced = await reduced
-    except (
-        Exception
-    ) as error:  # the parts are paid for: they are handed back whatever the reducer does
+    except Exception as error:  # noqa: BLE001 - the parts are paid for, whatever the reducer does
         outcome, reason = outcome_of(error)
         return FanOutResult(parts=tuple(parts), reduce_outcome=outcome, reduce_reason=reason)
     return FanOutResult(parts=tuple(parts), reduced=reduced)
@@ -158,89 +181,122 @@ async def stream_out(
     items: Iterable[Item] | AsyncIterable[Item],
     *,
     width: int | None = None,
-) -> AsyncIterator[Part[Item]]:
+) -> AsyncGenerator[Part[Item], None]:
     """As ``fan_out``, but hands out each part as it finishes, and keeps none: memory stays flat.
 
     Close it (``contextlib.aclosing``) if you stop early: the workers are cancelled then.
+
+    Raises:
+        ConfigError: a width below 1.
+        SourceFailed: drawing the items raised; what was under way has been handed out first.
     """
     width = run.gate.statistics().width if width is None else width
     if width < 1:
         raise ConfigError(f"fan_out: width is {width}; it must be 1 or more")
-    source = _Source(items)
-    # Bounded, so that a slow reader slows the workers down instead of filling memory.
-    done: asyncio.Queue[Part[Item] | BaseException | None] = asyncio.Queue(maxsize=width)
-
-    async def work() -> None:
-        try:
-            while (drawn := await source.draw()) is not None:
-                await done.put(await _work_on(run, worker, *drawn))
-            await done.put(None)
-        except Exception as error:  # the source of the items failed: the reader must hear of it
-            await done.put(error)
-
-    tasks = [asyncio.create_task(work(), name=f"fan_out-{n}") for n in range(width)]
-    for task in tasks:
-        run.track(task)
+    crew = _Crew(run, worker, _Source(items), width)
     try:
-        finished = 0
-        while finished < width:
-            part = await _next(done, tasks)
-            if isinstance(part, BaseException):
-                raise part
-            if part is None:
-                finished += 1
-            else:
-                yield part
+        while (part := await crew.next()) is not None:
+            yield part
     finally:
-        for task in tasks:
+        await crew.close()
+    if crew.source.failure is not None:
+        error = crew.source.failure
+        raise SourceFailed(
+            f"fan_out: the source of the items failed ({type(error).__name__}: {error})"
+        ) from error
+
+
+class _Crew(Generic[Item]):
+    """The workers of one fan-out, and the parts that they have finished."""
+
+    def __init__(self, run: Run, worker: Worker, source: _Source[Item], width: int) -> None:
+        self.source = source
+        self._run = run
+        self._worker = worker
+        # Bounded, so that a slow reader slows the workers down instead of filling memory.
+        self._done: asyncio.Queue[Part[Item] | None] = asyncio.Queue(maxsize=width)
+        self._working = width
+        self._is_closing = False
+        self._tasks = [
+            asyncio.create_task(self._work(), name=f"fan_out-{number}") for number in range(width)
+        ]
+
+    async def next(self) -> Part[Item] | None:
+        """The next part; None when all are there."""
+        while self._working:  # each round takes a part, or sees one worker end
+            part = await self._done.get()
+            if part is not None:
+                return part
+            self._working -= 1
+        return None
+
+    async def close(self) -> None:
+        """Cancel what is under way, and wait until it has settled."""
+        self._is_closing = True
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await source.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.source.close()
 
+    async def _work(self) -> None:
+        """Draw, work, hand on. ``Run.cancel`` ends the item under way, which is a part then, too."""
+        with self._run.tracking():
+            part: Part[Item] | None = None
+            is_over = False
+            while True:  # ends when the source has ended and the reader knows
+                try:
+                    if part is None and not is_over:
+                        drawn = await self.source.draw()
+                        is_over = drawn is None
+                        if drawn is not None:
+                            part = await self._work_on(*drawn)
+                    await self._done.put(part)
+                except asyncio.CancelledError:
+                    self._go_on_unless_closing()
+                    continue
+                if is_over:
+                    return
+                part = None
 
-async def _next(done: asyncio.Queue[Any], tasks: list[asyncio.Task[None]]) -> Any:
-    """The next part; workers that were cancelled from outside (``Run.cancel``) end the stream."""
-    while True:  # ends with a part, or when every worker has ended
-        if not done.empty():
-            return done.get_nowait()
-        getter = asyncio.ensure_future(done.get())
-        try:
-            await asyncio.wait(
-                [getter, *(t for t in tasks if not t.done())], return_when=asyncio.FIRST_COMPLETED
-            )
-            if getter.done():
-                return getter.result()
-        finally:
-            getter.cancel()
-        if all(task.done() for task in tasks) and done.empty():
-            raise asyncio.CancelledError("the run was cancelled")
+    def _go_on_unless_closing(self) -> None:
+        """After a cancellation: raise it, unless it was meant for the item alone."""
+        if self._is_closing:
+            raise asyncio.CancelledError
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
 
-
-async def _work_on(run: Run, worker: Worker, index: int, item: Item) -> Part[Item]:
-    begun = time.monotonic()
-    value: Any = None
-    with calling_as() as tally:
-        try:
-            run.check()
-            if isinstance(worker, Agent):
-                result = await worker.run(run, item if isinstance(item, str) else str(item))
-            else:
-                result = await worker(item)
-            outcome, reason, value = _read(result)
-        except Exception as error:  # a failed item is a row, the others go on
-            outcome, reason = outcome_of(error)
-    return Part(
-        index=index,
-        item=item,
-        outcome=outcome,
-        reason=reason,
-        value=value,
-        posted_nanos=tally.posted_nanos,
-        in_doubt_nanos=tally.in_doubt_nanos,
-        calls=tally.calls,
-        tokens={name: tally.tokens[name] for name in TOKENS},
-        seconds=time.monotonic() - begun,
-    )
+    async def _work_on(self, index: int, item: Item) -> Part[Item]:
+        begun = time.monotonic()
+        worker = self._worker
+        value: Any = None
+        with calling_as() as tally:
+            try:
+                self._run.check()
+                if isinstance(worker, Agent):
+                    result = await worker.run(
+                        self._run, item if isinstance(item, str) else str(item)
+                    )
+                else:
+                    result = await worker(item)
+                outcome, reason, value = _read(result)
+            except asyncio.CancelledError:
+                self._go_on_unless_closing()
+                outcome, reason = Outcome.CANCELLED, self._run.stopped or "it was cancelled"
+            except Exception as error:  # noqa: BLE001 - a failed item is a row, the others go on
+                outcome, reason = outcome_of(error)
+        return Part(
+            index=index,
+            item=item,
+            outcome=outcome,
+            reason=reason,
+            value=value,
+            posted_nanos=tally.posted_nanos,
+            in_doubt_nanos=tally.in_doubt_nanos,
+            calls=tally.calls,
+            tokens={name: tally.tokens[name] for name in TOKENS},
+            seconds=time.monotonic() - begun,
+        )
 
 
 def _read(result: Any) -> tuple[Outcome, str, Any]:
@@ -262,25 +318,30 @@ class _Source(Generic[Item]):
         self._turn = asyncio.Lock()
         self._async: AsyncIterator[Item] | None = None
         self._plain: Iterator[Item] | None = None
+        self.failure: Exception | None = None
         if isinstance(items, AsyncIterable):
             self._async = aiter(items)
         else:
             self._plain = iter(items)
 
     async def draw(self) -> tuple[int, Item] | None:
-        if self._plain is not None:
-            # No await in between: the next item and its index belong together.
-            try:
-                return next(self._count), next(self._plain)
-            except StopIteration:
-                return None
-        assert self._async is not None
-        async with self._turn:
-            try:
+        """The next item and its index; None at the end, and after a failure."""
+        if self.failure is not None:
+            return None
+        try:
+            if self._plain is not None:
+                # No await in between: the next item and its index belong together.
+                item = next(self._plain)
+                return next(self._count), item
+            assert self._async is not None
+            async with self._turn:
                 item = await anext(self._async)
-            except StopAsyncIteration:
-                return None
-            return next(self._count), item
+                return next(self._count), item
+        except (StopIteration, StopAsyncIteration):
+            return None
+        except Exception as error:  # noqa: BLE001 - the reader hears of it when all is done
+            self.failure = error
+            return None
 
     async def close(self) -> None:
         close = getattr(self._async, "aclose", None)

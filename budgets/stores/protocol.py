@@ -11,10 +11,15 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from budgets.cap_table import CapTable
 from budgets.owners import Owner
-from budgets.records import Account, CapEntry, Hold, Line, Sums, Waiting
+from budgets.records import Account, CapChange, CapEntry, Hold, Line, Sums, Waiting
 
 AccountKey = tuple[tuple[str, str, str], str, str]
+
+
+class EntryRefused(Exception):
+    """A transaction can't be written because of what is in it; the storage itself is well."""
 
 
 class Transaction(Protocol):
@@ -24,8 +29,12 @@ class Transaction(Protocol):
     def caps_epoch(self) -> int:
         """Changes whenever the caps may have changed; equal values promise equal caps."""
 
-    def caps(self) -> dict[tuple[str, str, str], CapEntry]:
-        """All caps in force, by key."""
+    @property
+    def accounts_epoch(self) -> int:
+        """Changes whenever accounts were added or forgotten; at equal values, the objects handed out still count."""
+
+    def caps(self) -> CapTable:
+        """All caps in force."""
 
     def put_cap(self, entry: CapEntry) -> None:
         """Set a cap; the latest wins, earlier ones stay in the history."""
@@ -34,13 +43,13 @@ class Transaction(Protocol):
         """Lift a cap and forget its accounts (they are summed again if it comes back)."""
 
     def account(self, key: AccountKey) -> Account | None:
-        """The account, for changing in place; None if it doesn't exist yet."""
+        """The account, for changing in place after ``touch``; None if it doesn't exist yet."""
 
     def add_account(self, account: Account) -> None:
         """A new account."""
 
     def touch(self, account: Account) -> None:
-        """The account was changed."""
+        """The account is about to be changed in place."""
 
     def sums(self, subject: str, from_us: int | None, to_us: int | None) -> Sums:
         """Sums of all lines within a scope whose holds were made in the time given (end excluded)."""
@@ -51,8 +60,16 @@ class Transaction(Protocol):
     def ended_as(self, hold_id: str) -> str | None:
         """Kind of the last line about a hold; None if there is none."""
 
+    def posted_for(self, hold_id: str) -> int | None:
+        """What was posted for a hold, corrections included; None if it was never settled or resolved."""
+
     def put_hold(self, hold: Hold) -> None:
-        """Add an open hold, or change the state of one."""
+        """Add an open hold, or change the state of one.
+
+        Raises:
+            AlreadyEnded: a hold to be added has the id of one that was there before. A store may say so
+                only when the transaction is written, as ``EntryRefused``.
+        """
 
     def end_hold(self, hold_id: str) -> None:
         """The hold is not open any more."""
@@ -85,11 +102,11 @@ class Transaction(Protocol):
 class Reader(Protocol):
     """A consistent view for reports; never blocks holds."""
 
-    def caps(self) -> dict[tuple[str, str, str], CapEntry]:
-        """All caps in force, by key."""
+    def caps(self) -> CapTable:
+        """All caps in force."""
 
-    def cap_history(self) -> Sequence[tuple[CapEntry, bool]]:
-        """Every cap ever set, oldest first; True marks a lifting."""
+    def cap_history(self) -> Sequence[CapChange]:
+        """Every word about caps, oldest first."""
 
     def sums(self, subject: str, from_us: int | None, to_us: int | None) -> Sums:
         """As in a transaction."""
@@ -132,6 +149,7 @@ class Store(Protocol):
 
         Raises:
             LedgerUnavailable, LedgerCorrupt: nothing was written.
+            EntryRefused: nothing was written, because of what one of the entries holds.
         """
 
     def changed_elsewhere(self) -> bool:
@@ -144,4 +162,4 @@ class Store(Protocol):
         """Release the storage; may be called twice."""
 
 
-__all__ = ["AccountKey", "Reader", "Store", "Transaction"]
+__all__ = ["AccountKey", "EntryRefused", "Reader", "Store", "Transaction"]

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from budgets.caps import Cap
 from budgets.owners import Owner
-from budgets.records import Account, CapEntry, Hold, Line, Waiting
+from budgets.records import Account, CapChange, CapEntry, Hold, Line, Waiting
 
 LINE = "hold, kind, at, held_at, scope, nanos, posted, held, in_doubt, model, owner, usage, note"
 OPEN_HOLD = "id, nanos, scopes, kinds, held_at, model, owner, state, note"
-CAP = "scope, per, tz, nanos, owner, since, fallback, dropped"
+CAP = "scope, per, tz, nanos, owner, since, fallback, dropped, after"
 ACCOUNT = "cap_scope, cap_per, cap_tz, subject, window, posted, held, in_doubt, latched"
 OWNER = "id, host, pid, started_ms"
 WAITING = "ticket, owner, nanos, blocked"
 
 
-def dumps(value: object) -> str:
-    """Compact JSON; keys in the order given."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-def _note(note: Mapping[str, Any]) -> str:
-    return dumps(note) if note else "{}"
+#: A note must never keep a charge from being written: what JSON doesn't know is written as its text, and
+#: lone surrogates as escapes.
+dumps = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
 def line_row(line: Line) -> list[Any]:
-    """A line without its id, in the order of ``LINE``."""
+    """A line without its id, in the order of ``LINE``; usage and note as they are."""
     return [
         line.hold,
         line.kind,
@@ -41,8 +36,8 @@ def line_row(line: Line) -> list[Any]:
         line.in_doubt,
         line.model,
         line.owner,
-        None if line.usage is None else dumps(line.usage),
-        _note(line.note),
+        line.usage,
+        line.note,
     ]
 
 
@@ -67,17 +62,17 @@ def line_of(row: tuple[Any, ...]) -> Line:
 
 
 def hold_row(hold: Hold) -> list[Any]:
-    """In the order of ``OPEN_HOLD``."""
+    """In the order of ``OPEN_HOLD``; scopes, kinds and note as they are."""
     return [
         hold.id,
         hold.nanos,
-        dumps(hold.scopes),
-        dumps(hold.kinds),
+        hold.scopes,
+        hold.kinds,
         hold.held_at_us,
         hold.model,
         hold.owner,
         hold.state,
-        _note(hold.note),
+        hold.note,
     ]
 
 
@@ -96,27 +91,29 @@ def hold_of(row: tuple[Any, ...]) -> Hold:
     )
 
 
-def cap_row(entry: CapEntry, *, dropped: bool) -> tuple[Any, ...]:
+def cap_row(change: CapChange) -> tuple[Any, ...]:
     """In the order of ``CAP``."""
-    cap = entry.cap
+    cap = change.entry.cap
     return (
         cap.scope,
         cap.per or "ever",
         cap.tz,
         cap.nanos,
         cap.owner,
-        entry.since_us,
-        int(entry.fallback),
-        int(dropped),
+        change.entry.since_us,
+        int(change.entry.fallback),
+        int(change.dropped),
+        change.after,
     )
 
 
-def cap_of(row: tuple[Any, ...]) -> tuple[CapEntry, bool]:
-    """A row of ``CAP``; True if it lifts the cap."""
+def cap_of(row: tuple[Any, ...]) -> CapChange:
+    """A row of ``CAP``."""
     cap = Cap.from_nanos(
         row[3], per=None if row[1] == "ever" else row[1], scope=row[0], tz=row[2], owner=row[4]
     )
-    return CapEntry(cap=cap, since_us=row[5], fallback=bool(row[6])), bool(row[7])
+    entry = CapEntry(cap=cap, since_us=row[5], fallback=bool(row[6]))
+    return CapChange(entry=entry, dropped=bool(row[7]), after=row[8])
 
 
 def account_row(account: Account) -> list[Any]:

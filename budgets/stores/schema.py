@@ -22,13 +22,13 @@ CREATE TABLE lines (
   model TEXT NOT NULL, owner TEXT NOT NULL, usage TEXT, note TEXT NOT NULL,
   CHECK (kind IN ('hold', 'settle', 'void', 'doubt', 'resolve', 'adjust'))
 ) STRICT;
-CREATE INDEX lines_hold ON lines (hold);
+-- A hold begins once, is doubted at most once, and ends once: a second fence behind the rules. Corrections
+-- are NULL here, and so may be many. One index for all of it: each costs pages to write per line.
+CREATE UNIQUE INDEX lines_hold ON lines (
+  hold, CASE kind WHEN 'hold' THEN 0 WHEN 'doubt' THEN 1 WHEN 'adjust' THEN NULL ELSE 2 END
+);
 CREATE INDEX lines_scope ON lines (scope, held_at);
 CREATE INDEX lines_held_at ON lines (held_at);
--- A hold begins once, is doubted at most once, and ends once: a second fence behind the rules.
-CREATE UNIQUE INDEX lines_begin ON lines (hold) WHERE kind = 'hold';
-CREATE UNIQUE INDEX lines_doubt ON lines (hold) WHERE kind = 'doubt';
-CREATE UNIQUE INDEX lines_end ON lines (hold) WHERE kind IN ('settle', 'void', 'resolve');
 CREATE TRIGGER lines_never_change BEFORE UPDATE ON lines
 BEGIN SELECT RAISE(ABORT, 'ledger lines are never changed'); END;
 CREATE TRIGGER lines_never_go BEFORE DELETE ON lines
@@ -42,9 +42,10 @@ CREATE TABLE open_holds (
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE caps (
   id INTEGER PRIMARY KEY, scope TEXT NOT NULL, per TEXT NOT NULL, tz TEXT NOT NULL, nanos INTEGER NOT NULL,
-  owner TEXT NOT NULL, since INTEGER NOT NULL, fallback INTEGER NOT NULL, dropped INTEGER NOT NULL
+  owner TEXT NOT NULL, since INTEGER NOT NULL, fallback INTEGER NOT NULL, dropped INTEGER NOT NULL,
+  -- the last line before it: lines and caps keep their order though clocks may be set back
+  after INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX caps_key ON caps (scope, per, tz);
 CREATE TABLE accounts (
   cap_scope TEXT NOT NULL, cap_per TEXT NOT NULL, cap_tz TEXT NOT NULL, subject TEXT NOT NULL, window TEXT NOT NULL,
   posted INTEGER NOT NULL, held INTEGER NOT NULL, in_doubt INTEGER NOT NULL, latched INTEGER NOT NULL,
@@ -80,13 +81,13 @@ def migrate(db: apsw.Connection, name: str) -> None:
         LedgerTooNew: a later Earmark wrote it.
         LedgerCorrupt: it is a database, but not a ledger.
     """
-    version = _version(db, name)
+    version = version_of(db, name)
     if version == VERSION:
         return
     db.execute("BEGIN IMMEDIATE")
     try:
         # Another process may have done it while this one waited for the lock.
-        for number in range(_version(db, name), VERSION):
+        for number in range(version_of(db, name), VERSION):
             STEPS[number](db)
             db.execute(f"PRAGMA user_version = {number + 1}")
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -97,7 +98,12 @@ def migrate(db: apsw.Connection, name: str) -> None:
         raise
 
 
-def _version(db: apsw.Connection, name: str) -> int:
+def version_of(db: apsw.Connection, name: str) -> int:
+    """The schema version of a file, 0 if it is empty; looks without changing anything.
+
+    Raises:
+        LedgerTooNew, LedgerCorrupt: as ``migrate``.
+    """
     version = int(db.pragma("user_version"))
     application = int(db.pragma("application_id"))
     if application == 0 and version == 0:

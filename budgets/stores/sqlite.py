@@ -21,13 +21,17 @@ import apsw
 
 from budgets.errors import BudgetError, LedgerCorrupt, LedgerUnavailable
 
+from . import forks
 from .file_lock import Turnstile, refuse_network_drive
-from .protocol import Reader, Transaction
-from .schema import migrate
+from .protocol import EntryRefused, Reader, Transaction
+from .schema import migrate, version_of
 from .sqlite_reader import SqliteReader
 from .sqlite_transaction import Cache, SqliteTransaction
 
 BUSY_MS = 30_000
+#: How long a fork waits for the transaction under way, and for readers, before it goes ahead regardless.
+_FORK_PATIENCE_S = 5.0
+_READERS_PATIENCE_S = 0.2
 
 
 class SqliteStore:
@@ -49,19 +53,53 @@ class SqliteStore:
         self.name = str(path)
         self._busy_ms = busy_ms
         self._cache = Cache()
+        self._writing = threading.RLock()
+        self._db: apsw.Connection | None = None
+        self._turnstile: Turnstile | None = None
         self._readers: list[apsw.Connection] = []
-        self._readers_lock = threading.Lock()
+        self._reading = 0
+        self._readers_change = threading.Condition()
+        self._inode = (0, 0)
+        self._closed = self._held_for_fork = False
         with translated(self.name):
             path.parent.mkdir(parents=True, exist_ok=True)
+            if path.is_dir():
+                raise LedgerUnavailable(f"ledger {self.name}: this is a folder; name a file")
             refuse_network_drive(path)
-            self._turnstile = Turnstile(
-                path.with_name(path.name + ".lock"), timeout_s=busy_ms / 1000
-            )
-            self._db = self._connect()
-            self._prepare()
+            self._open(create=True)
+        forks.watch(self)
 
-    def _connect(self) -> apsw.Connection:
-        db = apsw.Connection(self.name)
+    # ---- connections ------------------------------------------------------------------------------
+
+    def _open(self, *, create: bool) -> apsw.Connection:
+        """The writer's connection, with the turnstile in front of it."""
+        if create and self.path.exists() and forks.is_tainted(_inode_of(self.path)):
+            raise LedgerUnavailable(
+                f"ledger {self.name}: this process was forked while the file was being read; "
+                "start processes by 'spawn', or finish reading before the fork"
+            )
+        turnstile = Turnstile(
+            self.path.with_name(self.path.name + ".lock"), timeout_s=self._busy_ms / 1000
+        )
+        db = None
+        try:
+            with turnstile:  # of many processes that begin at once, one makes the file
+                db = self._connect(create=create)
+                self._prepare(db)
+            if create:
+                self._inode = _inode_of(self.path)
+        except BaseException:
+            if db is not None:
+                db.close()
+            turnstile.close()
+            raise
+        self._cache.drop_all()
+        self._db, self._turnstile = db, turnstile
+        return db
+
+    def _connect(self, *, create: bool = False) -> apsw.Connection:
+        flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+        db = apsw.Connection(self.name, flags=flags)
         started = 0.0
 
         def wait(tries: int) -> bool:
@@ -74,29 +112,52 @@ class SqliteStore:
         db.set_busy_handler(wait)
         return db
 
-    def _prepare(self) -> None:
-        db = self._db
+    def _prepare(self, db: apsw.Connection) -> None:
+        version_of(db, self.name)  # before anything is changed: it may be somebody else's file
+        mode = db.pragma("journal_mode", "wal")
+        if str(mode).lower() != "wal":
+            raise LedgerUnavailable(
+                f"ledger {self.name}: the file system does not allow write-ahead logging; name a file on a local disk"
+            )
+        db.pragma("synchronous", "full")
+        db.pragma("foreign_keys", 1)
+        migrate(db, self.name)
+        # A write now, so that a read-only file or a full disk shows before any call depends on it.
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("COMMIT")
+
+    def _stand_fast(self) -> None:
+        """The name must still lead to the file that was opened: writing on to a deleted one loses money.
+
+        Raises:
+            LedgerUnavailable: it was deleted, moved or replaced.
+        """
+        if self._closed:
+            raise LedgerUnavailable(f"ledger {self.name}: it was closed")
         try:
-            mode = db.pragma("journal_mode", "wal")
-            if str(mode).lower() != "wal":
-                raise LedgerUnavailable(
-                    f"ledger {self.name}: the file system does not allow write-ahead logging; name a file on a local disk"
-                )
-            db.pragma("synchronous", "full")
-            db.pragma("foreign_keys", 1)
-            migrate(db, self.name)
-            # A write now, so that a read-only file or a full disk shows before any call depends on it.
-            db.execute("BEGIN IMMEDIATE")
-            db.execute("COMMIT")
-        except BaseException:
-            db.close()
-            raise
+            found = _inode_of(self.path)
+        except FileNotFoundError:
+            raise LedgerUnavailable(
+                f"ledger {self.name}: the file was deleted or moved while in use; put it back, or restart to begin anew"
+            ) from None
+        if found != self._inode:
+            raise LedgerUnavailable(
+                f"ledger {self.name}: the file was replaced by another while in use; restart to use that one"
+            )
+
+    def inode(self) -> tuple[int, int]:
+        """Device and number of the file."""
+        return self._inode
+
+    # ---- work -------------------------------------------------------------------------------------
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Begin an atomic step; leaving it without an exception makes it durable."""
-        with translated(self.name):
-            db = self._db
+        with self._writing, translated(self.name):
+            self._stand_fast()
+            db = self._db or self._open(create=False)
+            assert self._turnstile is not None
             with self._turnstile:
                 db.execute("BEGIN IMMEDIATE")
             try:
@@ -106,7 +167,7 @@ class SqliteStore:
                 txn.flush()
                 db.execute("COMMIT")
             except BaseException:
-                self._cache.drop()
+                self._cache.drop_all()
                 if db.in_transaction:
                     with contextlib.suppress(apsw.Error):
                         db.execute("ROLLBACK")
@@ -114,8 +175,8 @@ class SqliteStore:
 
     def changed_elsewhere(self) -> bool:
         """True if another process may have written since the last transaction."""
-        with translated(self.name):
-            return self._cache.is_stale(self._db)
+        with self._writing, translated(self.name):
+            return self._db is None or self._cache.is_stale(self._db)
 
     @contextmanager
     def reader(self) -> Iterator[Reader]:
@@ -128,25 +189,67 @@ class SqliteStore:
             finally:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
-                with self._readers_lock:
-                    self._readers.append(db)
+                self._give_back(db)
 
     def _borrow(self) -> apsw.Connection:
-        with self._readers_lock:
-            if self._readers:
-                return self._readers.pop()
-        db = self._connect()
+        with self._readers_change:
+            self._stand_fast()
+            db = self._readers.pop() if self._readers else self._connect()
+            self._reading += 1
         db.pragma("query_only", 1)
         return db
 
+    def _give_back(self, db: apsw.Connection) -> None:
+        with self._readers_change:
+            self._reading -= 1
+            if self._closed:
+                db.close()
+            else:
+                self._readers.append(db)
+            self._readers_change.notify_all()
+
+    # ---- forks and the end ------------------------------------------------------------------------
+
+    def pause(self) -> bool:
+        """Before a fork: close every connection. False if somebody is reading or writing for too long."""
+        free = self._writing.acquire(timeout=_FORK_PATIENCE_S)
+        self._readers_change.acquire()
+        unread = self._readers_change.wait_for(lambda: not self._reading, _READERS_PATIENCE_S)
+        for db in self._readers:
+            db.close()
+        self._readers.clear()
+        if free:
+            self._close_writer()
+        self._held_for_fork = free
+        return free and unread
+
+    def resume(self) -> None:
+        """After a fork, in parent and child: connections are opened again when they are needed."""
+        self._readers_change.release()
+        if self._held_for_fork:
+            self._writing.release()
+
+    def _close_writer(self) -> None:
+        if self._db is not None:
+            self._db.close()
+        if self._turnstile is not None:
+            self._turnstile.close()
+        self._db = self._turnstile = None
+
     def close(self) -> None:
         """Close every connection; the last one to close folds the WAL back into the file."""
-        with self._readers_lock:
+        with self._readers_change:
+            self._closed = True
             readers, self._readers = self._readers, []
         for db in readers:
             db.close()
-        self._db.close()
-        self._turnstile.close()
+        with self._writing:
+            self._close_writer()
+
+
+def _inode_of(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
 
 
 @contextmanager
@@ -161,6 +264,8 @@ def translated(name: str) -> Iterator[None]:
             f"ledger {name}: the file is damaged or not a ledger ({_text(error)}); it was left as it is: "
             "restore a copy or name another file"
         ) from error
+    except (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError) as error:
+        raise EntryRefused(_text(error)) from error
     except apsw.BusyError as error:
         raise LedgerUnavailable(
             f"ledger {name}: another process keeps it locked; try again"

@@ -7,8 +7,9 @@ from typing import Any
 
 import apsw
 
+from budgets.cap_table import CapTable
 from budgets.owners import Owner
-from budgets.records import Account, CapEntry, Hold, Line, Sums, Waiting
+from budgets.records import Account, CapChange, Hold, Line, Sums, Waiting
 
 from . import rows
 from .protocol import AccountKey
@@ -21,11 +22,13 @@ class SqliteReader:
     def __init__(self, db: apsw.Connection) -> None:
         self._db = db
 
-    def caps(self) -> dict[tuple[str, str, str], CapEntry]:
+    def caps(self) -> CapTable:
         """See ``protocol.Reader``."""
-        return read_caps(self._db)
+        table = CapTable()
+        read_caps(self._db, table, 0)
+        return table
 
-    def cap_history(self) -> Sequence[tuple[CapEntry, bool]]:
+    def cap_history(self) -> Sequence[CapChange]:
         """See ``protocol.Reader``."""
         return [
             rows.cap_of(row) for row in self._db.execute(f"SELECT {rows.CAP} FROM caps ORDER BY id")

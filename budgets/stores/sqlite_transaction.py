@@ -2,45 +2,58 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import apsw
 
+from budgets.cap_table import CapTable
+from budgets.errors import AlreadyEnded
 from budgets.owners import Owner
-from budgets.records import Account, CapEntry, Hold, Line, Sums, Waiting
+from budgets.records import Account, CapChange, CapEntry, Hold, Line, Sums, Waiting
 
 from . import rows
 from .protocol import AccountKey
 
-#: Accounts of finished windows and agents are forgotten from the cache beyond this; they stay in the file.
+#: Accounts of finished windows and agents are forgotten from the cache beyond this, between transactions;
+#: they stay in the file.
 _ACCOUNTS_MAX = 20_000
 
 
-def _values(columns: str, count: int) -> str:
+def _values(columns: str, *, as_json: tuple[str, ...] = ()) -> str:
     """``INSERT ... SELECT`` from a JSON array of rows: one statement for any number of rows."""
-    fields = ", ".join(f"value ->> {n}" for n in range(count))
+    fields = ", ".join(
+        f"nullif(value -> {n}, 'null')" if name in as_json else f"value ->> {n}"
+        for n, name in enumerate(columns.split(", "))
+    )
     return f"({columns}) SELECT {fields} FROM json_each(?)"
 
 
-_ADD_LINES = f"INSERT INTO lines {_values(rows.LINE, 13)}"
-_PUT_HOLDS = f"INSERT OR REPLACE INTO open_holds {_values(rows.OPEN_HOLD, 9)}"
+_ADD_LINES = f"INSERT INTO lines {_values(rows.LINE, as_json=('usage', 'note'))}"
+_PUT_HOLDS = (
+    "INSERT OR REPLACE INTO open_holds "
+    f"{_values(rows.OPEN_HOLD, as_json=('scopes', 'kinds', 'note'))}"
+)
 _END_HOLDS = "DELETE FROM open_holds WHERE id IN (SELECT value FROM json_each(?))"
-_PUT_ACCOUNTS = f"INSERT OR REPLACE INTO accounts {_values(rows.ACCOUNT, 9)}"
-_ADD_SCOPES = f"INSERT INTO extra_scopes {_values('scope, hold', 2)}"
+_PUT_ACCOUNTS = f"INSERT OR REPLACE INTO accounts {_values(rows.ACCOUNT)}"
+_ADD_SCOPES = f"INSERT OR IGNORE INTO extra_scopes {_values('scope, hold')}"
 
 _SUMS = "SELECT ifnull(sum(posted), 0), ifnull(sum(held), 0), ifnull(sum(in_doubt), 0) FROM lines WHERE "
 
 
 @dataclass(slots=True)
 class Cache:
-    """What the last transaction knew; good for as long as nobody else writes."""
+    """What the last transaction knew; good for as long as nobody else writes.
+
+    Caps outlive that: their table only grows, so a look at its last row tells whether they changed.
+    """
 
     version: int = -1
+    caps: CapTable = field(default_factory=CapTable)
+    caps_read: int = 0
     caps_epoch: int = 0
-    caps: dict[tuple[str, str, str], CapEntry] | None = None
+    accounts_epoch: int = 0
     accounts: dict[AccountKey, Account | None] = field(default_factory=dict)
     open_holds: dict[str, Hold] = field(default_factory=dict)
     waiting: dict[int, Waiting] | None = None
@@ -55,15 +68,28 @@ class Cache:
         if version != self.version:
             self.drop()
             self.version = version
+            last = read_caps(db, self.caps, self.caps_read)
+            if last != self.caps_read:
+                self.caps_read = last
+                self.caps_epoch += 1
+        elif len(self.accounts) > _ACCOUNTS_MAX:
+            self.accounts.clear()
+            self.accounts_epoch += 1
 
     def drop(self) -> None:
-        """Forget everything."""
+        """Forget what another process may have changed."""
         self.version = -1
-        self.caps = None
-        self.caps_epoch += 1
         self.accounts.clear()
+        self.accounts_epoch += 1
         self.open_holds.clear()
         self.waiting = None
+
+    def drop_all(self) -> None:
+        """After a failed transaction: forget everything, its caps too."""
+        self.drop()
+        self.caps = CapTable()
+        self.caps_read = 0
+        self.caps_epoch += 1
 
 
 class SqliteTransaction:
@@ -74,14 +100,19 @@ class SqliteTransaction:
         self._cache = cache
         self._lines: list[Line] = []
         self._puts: dict[str, Hold] = {}
-        self._ends: list[str] = []
-        self._dirty: dict[AccountKey, Account] = {}
+        self._ends: set[str] = set()
+        self._dirty: dict[int, Account] = {}
         self._extra: list[tuple[str, str]] = []
 
     @property
     def caps_epoch(self) -> int:
         """See ``protocol.Transaction``."""
         return self._cache.caps_epoch
+
+    @property
+    def accounts_epoch(self) -> int:
+        """See ``protocol.Transaction``."""
+        return self._cache.accounts_epoch
 
     def flush(self) -> None:
         """Write everything gathered so far."""
@@ -90,7 +121,7 @@ class SqliteTransaction:
             run(_ADD_LINES, (rows.dumps([rows.line_row(line) for line in self._lines]),))
             self._lines.clear()
         if self._ends:
-            run(_END_HOLDS, (rows.dumps(self._ends),))
+            run(_END_HOLDS, (rows.dumps([*self._ends]),))
             self._ends.clear()
         if self._puts:
             run(_PUT_HOLDS, (rows.dumps([rows.hold_row(hold) for hold in self._puts.values()]),))
@@ -104,59 +135,53 @@ class SqliteTransaction:
 
     # ---- caps and accounts ------------------------------------------------------------------------
 
-    def caps(self) -> dict[tuple[str, str, str], CapEntry]:
+    def caps(self) -> CapTable:
         """See ``protocol.Transaction``."""
-        if self._cache.caps is None:
-            self._cache.caps = read_caps(self._db)
         return self._cache.caps
 
     def put_cap(self, entry: CapEntry) -> None:
         """See ``protocol.Transaction``."""
-        self.caps()[entry.cap.key] = entry
+        self._cache.caps.put(entry)
         self._write_cap(entry, dropped=False)
 
     def drop_cap(self, key: tuple[str, str, str], at_us: int) -> None:
         """See ``protocol.Transaction``."""
-        entry = self.caps().pop(key)
+        entry = self._cache.caps.drop(key)
+        assert entry is not None
         self._write_cap(replace(entry, since_us=at_us), dropped=True)
-        self.flush()
         self._db.execute(
             "DELETE FROM accounts WHERE cap_scope = ? AND cap_per = ? AND cap_tz = ?", key
         )
         self._cache.accounts.clear()
+        self._cache.accounts_epoch += 1
 
     def _write_cap(self, entry: CapEntry, *, dropped: bool) -> None:
+        self.flush()
+        last = self._db.execute("SELECT ifnull(max(id), 0) FROM lines").get
         self._db.execute(
-            f"INSERT INTO caps ({rows.CAP}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            rows.cap_row(entry, dropped=dropped),
+            f"INSERT INTO caps ({rows.CAP}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            rows.cap_row(CapChange(entry=entry, dropped=dropped, after=int(last))),
         )
+        self._cache.caps_read = self._db.last_insert_rowid()
         self._cache.caps_epoch += 1
 
     def account(self, key: AccountKey) -> Account | None:
         """See ``protocol.Transaction``."""
-        # A changed account comes first: the cache may have been emptied since.
-        if key in self._dirty:
-            return self._dirty[key]
         if key in self._cache.accounts:
             return self._cache.accounts[key]
         account = read_account(self._db, key)
-        self._remember(key, account)
-        return account
-
-    def _remember(self, key: AccountKey, account: Account | None) -> None:
-        if len(self._cache.accounts) >= _ACCOUNTS_MAX:
-            self.flush()
-            self._cache.accounts.clear()
         self._cache.accounts[key] = account
+        return account
 
     def add_account(self, account: Account) -> None:
         """See ``protocol.Transaction``."""
-        self._remember(account.key, account)
-        self._dirty[account.key] = account
+        self._cache.accounts[account.key] = account
+        self._cache.accounts_epoch += 1
+        self._dirty[id(account)] = account
 
     def touch(self, account: Account) -> None:
         """See ``protocol.Transaction``."""
-        self._dirty[account.key] = account
+        self._dirty[id(account)] = account
 
     def sums(self, subject: str, from_us: int | None, to_us: int | None) -> Sums:
         """See ``protocol.Transaction``."""
@@ -183,17 +208,31 @@ class SqliteTransaction:
         ).get
         return None if found is None else str(found)
 
-    def put_hold(self, hold: Hold) -> None:
+    def posted_for(self, hold_id: str) -> int | None:
         """See ``protocol.Transaction``."""
-        if len(hold.scopes) > 1 and hold.state == "held":
-            self._extra.extend((path, hold.id) for path in hold.scopes[1:])
+        self.flush()
+        row = self._db.execute(
+            "SELECT sum(posted), sum(kind IN ('settle', 'resolve')) FROM lines WHERE hold = ?",
+            (hold_id,),
+        ).fetchone()
+        return int(row[0]) if row is not None and row[1] else None
+
+    def put_hold(self, hold: Hold) -> None:
+        """See ``protocol.Transaction``; an id of a hold that has ended is refused by the file at ``flush``."""
+        if hold.state == "held":
+            if hold.id in self._cache.open_holds:
+                raise AlreadyEnded(
+                    f"hold {hold.id}: this id was used before", hold=hold.id, ended_as="hold"
+                )
+            if len(hold.scopes) > 1:
+                self._extra.extend((path, hold.id) for path in hold.scopes[1:])
         self._puts[hold.id] = hold
         self._cache.open_holds[hold.id] = hold
 
     def end_hold(self, hold_id: str) -> None:
         """See ``protocol.Transaction``."""
         self._puts.pop(hold_id, None)
-        self._ends.append(hold_id)
+        self._ends.add(hold_id)
         self._cache.open_holds.pop(hold_id, None)
 
     def append(self, line: Line) -> None:
@@ -245,7 +284,7 @@ class SqliteTransaction:
         self._queue()[waiting.ticket] = waiting
         self._db.execute(
             f"INSERT OR REPLACE INTO waiting ({rows.WAITING}) VALUES (?, ?, ?, ?)",
-            (waiting.ticket, waiting.owner, waiting.nanos, json.dumps(waiting.blocked)),
+            (waiting.ticket, waiting.owner, waiting.nanos, rows.dumps(waiting.blocked)),
         )
 
     def drop_waiting(self, ticket: int) -> None:
@@ -257,16 +296,16 @@ class SqliteTransaction:
 # ---- reads that transactions and readers share ------------------------------------------------------
 
 
-def read_caps(db: apsw.Connection) -> dict[tuple[str, str, str], CapEntry]:
-    """Caps in force: of each key the latest word, unless it lifts the cap."""
-    caps: dict[tuple[str, str, str], CapEntry] = {}
-    for row in db.execute(f"SELECT {rows.CAP} FROM caps ORDER BY id"):
-        entry, dropped = rows.cap_of(row)
-        if dropped:
-            caps.pop(entry.cap.key, None)
+def read_caps(db: apsw.Connection, table: CapTable, after: int) -> int:
+    """Apply every word about caps behind row ``after`` to a table; the number of the last row."""
+    for row in db.execute(f"SELECT {rows.CAP}, id FROM caps WHERE id > ? ORDER BY id", (after,)):
+        change = rows.cap_of(row)
+        if change.dropped:
+            table.drop(change.entry.cap.key)
         else:
-            caps[entry.cap.key] = entry
-    return caps
+            table.put(change.entry)
+        after = row[-1]
+    return after
 
 
 def read_account(db: apsw.Connection, key: AccountKey) -> Account | None:
@@ -290,7 +329,8 @@ def read_waiting(db: apsw.Connection) -> list[Waiting]:
 def within(subject: str) -> tuple[str, list[Any]]:
     """A condition on ``lines`` that keeps what lies within a scope."""
     if not subject:
-        return "NOT (scope = 'simulated' OR (scope >= 'simulated/' AND scope < 'simulated0'))", []
+        path = "NOT (scope = 'simulated' OR (scope >= 'simulated/' AND scope < 'simulated0'))"
+        return f"({path} OR hold IN (SELECT hold FROM extra_scopes WHERE {path}))", []
     # '0' is the character after '/', so this range is every path below the subject; it uses the index.
     path = "(scope = ? OR (scope >= ? AND scope < ?))"
     bounds = [subject, subject + "/", subject + "0"]
@@ -306,6 +346,10 @@ def read_sums(db: apsw.Connection, subject: str, from_us: int | None, to_us: int
     if to_us is not None:
         condition += " AND held_at < ?"
         bindings.append(to_us)
-    row = db.execute(_SUMS + condition, bindings).fetchone()
+    try:
+        row = db.execute(_SUMS + condition, bindings).fetchone()
+    except apsw.SQLError:  # more than 64 bits in total: Python has more
+        each = db.execute(f"SELECT posted, held, in_doubt FROM lines WHERE {condition}", bindings)
+        row = tuple(sum(column) for column in zip(*each, strict=True))
     assert row is not None
     return Sums(posted=row[0], held=row[1], in_doubt=row[2])

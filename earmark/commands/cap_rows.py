@@ -95,8 +95,8 @@ def cap_rows(ledger: Ledger, scope: str, now: datetime) -> list[CapRow]:
         now: decides which windows are open.
     """
     reader: Reader
+    entries = sorted(ledger.caps(), key=_order)
     with ledger.reader() as reader:
-        entries = sorted(reader.caps().values(), key=_order)
         accounts = _accounts_of(reader, entries)
         return [
             _row(reader, entry, accounts.get(entry.cap.key, []), now)

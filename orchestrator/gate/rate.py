@@ -248,8 +248,7 @@ class Rate:
             bucket.empty_until(when)
 
     def _grow_share(self, now: float) -> None:
-        # In steps of a percent: a rate that changes with every call would be arithmetic for
-        # nothing.
+        # Once a second: a rate that changes with every call would be arithmetic for nothing.
         if self._share < 1.0 and now - self._share_at >= 1.0:
             self._set_share(self.share(now), now)
 

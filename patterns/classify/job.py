@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from budgets.records import Line
+from orchestrator.answers import Answers
 from orchestrator.context import Tally
 from orchestrator.documents import Document, Problem
+from orchestrator.errors import OrchestratorError
 from orchestrator.outcomes import Outcome
 from orchestrator.run import Run
-
 from patterns.fan_out import Part, stream_out
 
+from .paid import PaidAnswer, Spending, Spent, kept
 from .results import Results, Row
 from .task import Task
 
-#: So many equal failures in a row, before anything succeeded, are a mistake in the set-up: the rest would
-#: only repeat it.
+#: So many equal failures in a row are a mistake in the set-up: the rest would only repeat it.
 _SAME_FAILURES = 5
-_SETUP_FAILURES = frozenset({Outcome.AUTH, Outcome.BAD_REQUEST})
-_KEPT_MAX = 500
 
 
 @dataclass(slots=True)
@@ -71,16 +69,20 @@ async def classify(
         on_row: hears of every row.
 
     Returns:
-        Totals. Every document drawn has a row, whatever happened.
+        Totals. Every document drawn has a row, whatever happened; none is drawn once the run is stopped or
+        the provider's limit is reached.
     """
     job = _Job(run, task, results, width or run.gate.statistics().width)
-    async for part in stream_out(run, job.work, job.draw(documents), width=job.width):
-        row = _row_of(part)
-        if not (row.reused and part.calls == 0 and results.get(row.path) == row):
-            results.add(row)
-        job.count(row)
-        if on_row is not None:
-            on_row(row, job.progress)
+    parts = stream_out(run, job.work, job.draw(documents), width=job.width)
+    # Closed on every path: results that can't be written must stop the spending at once.
+    async with contextlib.aclosing(parts):
+        async for part in parts:
+            row = job.row_of(part)
+            if results.get(row.path) != row:
+                results.add(row)
+            job.count(row)
+            if on_row is not None:
+                on_row(row, job.progress)
     return job.progress
 
 
@@ -94,10 +96,11 @@ class _Job:
         self.width = width
         self.progress = Progress()
         self.agent = task.agent
-        self.paid = paid_answers(run) if len(results) or run.balance.posted_nanos else {}
+        self._answers = Answers(task.schema, None)
+        self._spending = Spending(run, results)
         self._warm = asyncio.Event()
         self._is_warming = False
-        self._failures: list[tuple[Outcome, str]] = []
+        self._last: deque[tuple[Outcome, str]] = deque(maxlen=_SAME_FAILURES)
         self._set_up_right = False
         if not task.cached:
             self._warm.set()
@@ -107,16 +110,25 @@ class _Job:
     ) -> AsyncIterator[Document | Problem]:
         """Read ahead in a thread; after the first document that will be sent, wait until the cache is warm."""
         iterator: Iterator[Document | Problem] = iter(documents)
-        while (document := await asyncio.to_thread(next, iterator, None)) is not None:
+        while self._may_go_on():
+            document = await asyncio.to_thread(next, iterator, None)
+            if document is None:
+                return
             yield document
             if self._is_warming:
                 await self._warm.wait()
 
+    def _may_go_on(self) -> bool:
+        try:
+            self.run.check()
+        except OrchestratorError:
+            return False
+        return True
+
     async def work(self, document: Document | Problem) -> Row:
+        """One document's row; the failures that have no answer come as exceptions."""
         if isinstance(document, Problem):
-            return Row(
-                path=document.path, outcome=Outcome(document.outcome), reason=document.reason
-            )
+            return self._row(document, Outcome(document.outcome), document.reason)
         identity = self.task.identity(document)
         known = self._known(document, identity)
         if known is not None:
@@ -125,79 +137,93 @@ class _Job:
         self._is_warming = not self._warm.is_set()
         try:
             result = await self.agent.run(
-                self.run, self.task.prompt(document), unit=identity, keep=_kept
+                self.run, self.task.prompt(document), unit=identity, keep=kept
             )
         finally:
             self._warm.set()
         self.progress.sent += 1
-        outcome, reason = result.outcome, result.reason
-        if outcome is Outcome.BAD_REQUEST and _is_too_long(reason):
-            outcome = Outcome.TOO_LARGE
-        self._watch(outcome, reason)
-        label = result.value["label"] if outcome is Outcome.OK else None
-        return self._row(document, identity, outcome, reason, label, result.tally)
+        self._watch(result.outcome, result.reason)
+        label = result.value["label"] if result.outcome is Outcome.OK else None
+        return self._row(document, result.outcome, result.reason, label=label, now=result.tally)
 
     def _known(self, document: Document, identity: str) -> Row | None:
         """The row of an answer that was paid before."""
         row = self.results.get(document.path)
         if row is not None and row.identity == identity and row.outcome.is_final:
-            return Row.from_json({**row.to_json(), "reused": True})
-        paid = self.paid.get(identity)
+            return row.as_reused()
+        paid = self._spending.answer(identity)
         if paid is None:
             return None
-        value, problem = self._read(paid.kept)
-        outcome = Outcome.INVALID if problem else Outcome.OK
-        tally = Tally(
-            calls=paid.calls, posted_nanos=paid.posted_nanos, in_doubt_nanos=paid.in_doubt_nanos
-        )
-        label = None if problem else value["label"]
-        row = self._row(document, identity, outcome, problem, label, tally)
-        return Row.from_json({**row.to_json(), "reused": True})
+        if paid.stop_reason and not self._is_owed(paid, invalid=paid.stop_reason == "unusable"):
+            outcome, label = _STOPPED.get(paid.stop_reason, Outcome.TRUNCATED), None
+            return self._row(document, outcome, f"as before: {paid.stop_reason}").as_reused()
+        value, problem = self._answers.read(paid.text)
+        if self._is_owed(paid, invalid=bool(problem)):
+            return None
+        outcome, label = (Outcome.INVALID, None) if problem else (Outcome.OK, value["label"])
+        return self._row(document, outcome, problem, label=label).as_reused()
 
-    def _read(self, kept: str) -> tuple[Any, str]:
-        from orchestrator.answers import Answers  # only after a crash
+    def _is_owed(self, paid: PaidAnswer, *, invalid: bool) -> bool:
+        """Whether the run was killed before the corrective try of an answer that can't be used."""
+        return invalid and paid.answers <= self.agent.repairs
 
-        return Answers(self.task.schema, None).read(kept)
+    def row_of(self, part: Part[Document | Problem]) -> Row:
+        """The row of a part; a document that could not even be asked about has one, too."""
+        if isinstance(part.value, Row):
+            return part.value
+        now = Spent.of(part.calls, part.posted_nanos, part.in_doubt_nanos, part.tokens)
+        return self._row(part.item, part.outcome, part.reason, now=now)
 
     def _row(
         self,
-        document: Document,
-        identity: str,
+        document: Document | Problem,
         outcome: Outcome,
         reason: str,
-        label: str | None,
-        tally: Tally,
+        *,
+        label: str | None = None,
+        now: Tally | Spent | None = None,
     ) -> Row:
+        """A new row for a path; it takes over what earlier tries cost, so that no money gets lost."""
+        facts: dict[str, str | int] = {}
+        identity = ""
+        if isinstance(document, Document):
+            identity = self.task.identity(document)
+            facts = {
+                "identity": identity,
+                "sha256": document.sha256,
+                "encoding": document.encoding,
+                "bytes": document.bytes,
+                "note": document.note,
+            }
+        spent = self._spending.take(document.path, identity)
+        if now is not None:
+            spent.add(now.calls, now.posted_nanos, now.in_doubt_nanos, now.tokens)
         return Row(
             path=document.path,
             outcome=outcome,
             label=label,
             reason=reason,
-            posted_nanos=tally.posted_nanos,
-            in_doubt_nanos=tally.in_doubt_nanos,
-            calls=tally.calls,
-            tokens=dict(tally.tokens),
-            identity=identity,
-            sha256=document.sha256,
-            encoding=document.encoding,
-            bytes=document.bytes,
-            note=document.note,
+            posted_nanos=spent.posted_nanos,
+            in_doubt_nanos=spent.in_doubt_nanos,
+            calls=spent.calls,
+            tokens=spent.tokens,
+            **facts,  # type: ignore[arg-type]
         )
 
     def _watch(self, outcome: Outcome, reason: str) -> None:
         """Stop a job whose set-up is wrong before it has repeated its mistake for every document."""
-        if outcome not in _SETUP_FAILURES:
-            self._set_up_right = True
-        if self._set_up_right:
-            return
-        self._failures.append((outcome, reason))
-        if len(self._failures) >= _SAME_FAILURES and len(set(self._failures)) == 1:
+        self._set_up_right |= outcome not in {Outcome.AUTH, Outcome.BAD_REQUEST}
+        self._last.append((outcome, reason))
+        # A key may be withdrawn at any time; a request is only doubted while none was right.
+        suspect = outcome is Outcome.AUTH or (
+            outcome is Outcome.BAD_REQUEST and not self._set_up_right
+        )
+        if suspect and self._last.count((outcome, reason)) == _SAME_FAILURES:
             self.progress.fault = f"{outcome.value}: {reason}"
-            self.run.stop(
-                f"the first {_SAME_FAILURES} documents failed alike ({self.progress.fault})"
-            )
+            self.run.stop(f"{_SAME_FAILURES} documents failed alike ({self.progress.fault})")
 
     def count(self, row: Row) -> None:
+        """Add a row to the totals."""
         progress = self.progress
         progress.done += 1
         progress.reused += row.reused
@@ -208,69 +234,4 @@ class _Job:
         progress.input_tokens += row.tokens.get("input_tokens", 0)
 
 
-@dataclass(slots=True)
-class _Paid:
-    """An answer that the ledger kept."""
-
-    kept: str = ""
-    posted_nanos: int = 0
-    in_doubt_nanos: int = 0
-    calls: int = 0
-
-
-def paid_answers(run: Run) -> dict[str, _Paid]:
-    """Answers of this run that were paid, by identity: they outlive a crash before their row was written."""
-    found: dict[str, _Paid] = {}
-    for line in run.ledger.lines(run.scope):
-        unit = line.note.get("unit")
-        if not unit or line.kind == "hold":
-            continue
-        paid = found.setdefault(str(unit), _Paid())
-        _add_line(paid, line)
-    return {unit: paid for unit, paid in found.items() if paid.kept}
-
-
-def _add_line(paid: _Paid, line: Line) -> None:
-    paid.posted_nanos += line.posted
-    paid.in_doubt_nanos += line.in_doubt
-    paid.calls += line.kind in {"settle", "void", "doubt"}
-    paid.kept = str(line.note.get("kept") or "") or paid.kept
-
-
-def _kept(message: Mapping[str, Any]) -> str | None:
-    """What of an answer goes into the line that pays for it: its short JSON text."""
-    if message.get("stop_reason") != "end_turn":
-        return None
-    blocks = message.get("content") or []
-    text = "".join(block.get("text", "") for block in blocks if block.get("type") == "text")
-    return text if len(text) <= _KEPT_MAX and _is_json(text) else None
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_too_long(reason: str) -> bool:
-    return "too long" in reason or "request_too_large" in reason
-
-
-def _row_of(part: Part[Document | Problem]) -> Row:
-    """The row of a part; a worker that could not even start has one, too."""
-    if isinstance(part.value, Row):
-        return part.value
-    document = part.item
-    return Row(
-        path=document.path,
-        outcome=part.outcome,
-        reason=part.reason,
-        posted_nanos=part.posted_nanos,
-        in_doubt_nanos=part.in_doubt_nanos,
-        calls=part.calls,
-        sha256=getattr(document, "sha256", ""),
-        encoding=getattr(document, "encoding", ""),
-        bytes=getattr(document, "bytes", 0),
-    )
+_STOPPED = {"refusal": Outcome.REFUSAL, "unusable": Outcome.INVALID}

@@ -6,7 +6,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -71,6 +71,10 @@ class Row:
         record.update({name: int(self.tokens.get(name, 0)) for name in TOKENS})
         return record
 
+    def as_reused(self) -> Row:
+        """The same, as an answer that was there before."""
+        return replace(self, reused=True)
+
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Row:
         """A written row.
@@ -103,7 +107,10 @@ class Results:
     and writes ``results.csv``.
 
     Args:
-        folder: made if it doesn't exist.
+        folder: made if it doesn't exist. One process at a time may have it open.
+
+    Attributes:
+        outcomes, labels: how many rows have which; counted by ``finish``.
 
     Raises:
         ConfigError: it can't be made or written.
@@ -169,9 +176,6 @@ class Results:
             ) from error
         self._where[row.path] = (self._end, len(line))
         self._end += len(line)
-        self.outcomes[row.outcome.value] += 1
-        if row.label is not None:
-            self.labels[row.label] += 1
 
     def rows(self) -> Iterator[Row]:
         """The latest row of every path, in the order of paths."""
@@ -184,9 +188,22 @@ class Results:
         """Put the files in order.
 
         Args:
-            keep: paths that are part of this run; rows of others (files that are gone) are dropped. None
-                keeps all.
+            keep: paths that are part of this run; rows of others (files that are gone) are dropped, unless
+                they cost something. None keeps all.
+
+        Raises:
+            ConfigError: they can't be written; the rows are still there as they came.
         """
+        try:
+            self._finish(keep)
+        except OSError as error:
+            raise ConfigError(
+                f"results: {self.folder} can't be written ({error.strerror}); the rows so far are in {JSONL}"
+            ) from error
+
+    def _finish(self, keep: set[str] | None) -> None:
+        self.outcomes.clear()
+        self.labels.clear()
         fresh = self.folder / f"{JSONL}.new"
         with (
             fresh.open("wb") as lines,
@@ -195,8 +212,12 @@ class Results:
             writer = csv.writer(table)
             writer.writerow(_COLUMNS)
             for row in self.rows():
-                if keep is not None and row.path not in keep:
+                costs = row.posted_nanos or row.in_doubt_nanos
+                if keep is not None and row.path not in keep and not costs:
                     continue
+                self.outcomes[row.outcome.value] += 1
+                if row.label is not None:
+                    self.labels[row.label] += 1
                 record = row.to_json()
                 lines.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
                 writer.writerow([_cell(record[name]) for name in _COLUMNS])
@@ -231,6 +252,6 @@ def _read(line: bytes) -> Row | None:
 
 def _cell(value: object) -> object:
     """A cell that no spreadsheet takes for a formula."""
-    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t")):
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
         return f"'{value}"
     return "" if value is None else value

@@ -181,5 +181,5 @@ def test_a_dropped_cap_is_gone_and_stays_in_the_history(earmark: Program, folder
     assert earmark("budget", "drop", "--per", "session", "--scope", "app").code == 0
     assert earmark("budget", "drop", "--per", "session", "--scope", "app").code == 2
     with Ledger(folder / ".earmark" / "ledger.db") as ledger, ledger.reader() as reader:
-        history = [dropped for entry, dropped in reader.cap_history() if entry.cap.scope == "app"]
+        history = [c.dropped for c in reader.cap_history() if c.entry.cap.scope == "app"]
     assert history == [False, True]

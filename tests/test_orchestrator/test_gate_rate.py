@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.gate import Gate
@@ -277,7 +277,7 @@ async def test_low_remainders_stop_a_burst_but_starve_nobody() -> None:
     assert clock.monotonic() - start < 10.5
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     per_minute=st.integers(1, 10_000_000),
     calls=st.lists(st.tuples(st.floats(0, 20), st.integers(1, 50_000)), min_size=1, max_size=40),

@@ -1,0 +1,144 @@
+"""A second, plain reading of the rules of money, to compare the ledger with: lists, loops, no caches.
+
+It shares no code with the ledger beyond records and windows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from budgets.caps import Cap
+from budgets.windows import window_of
+
+Key = tuple[str, str, str]
+
+
+@dataclass
+class ModelHold:
+    scopes: tuple[str, ...]
+    kinds: tuple[tuple[str, str], ...]
+    nanos: int
+    at: datetime
+    state: str = "held"
+    posted: int = 0
+
+
+@dataclass
+class Model:
+    """Holds and caps; every figure is worked out anew each time."""
+
+    holds: dict[str, ModelHold] = field(default_factory=dict)
+    caps: dict[Key, tuple[Cap, bool]] = field(default_factory=dict)
+    #: Caps per agent or run count a path from the first hold made there as an agent or run.
+    begun: set[tuple[Key, str]] = field(default_factory=set)
+    latched: dict[tuple[Key, str, str], int] = field(default_factory=dict)
+
+    def set_cap(self, cap: Cap, *, fallback: bool = False) -> None:
+        self.caps[cap.key] = (cap, fallback)
+
+    def drop_cap(self, key: Key) -> None:
+        self.caps.pop(key, None)
+        self.begun = {b for b in self.begun if b[0] != key}
+        self.latched = {k: v for k, v in self.latched.items() if k[0] != key}
+
+    # ---- figures ----------------------------------------------------------------------------------
+
+    def sums(
+        self, scope: str, window: tuple[str, str] | None = None, key: str = ""
+    ) -> tuple[int, int, int]:
+        """Posted, held, in doubt of a scope; in one window of ``(per, tz)`` if it is given."""
+        posted = held = doubt = 0
+        for hold in self.holds.values():
+            if not any(scope in _above(path) for path in hold.scopes):
+                continue
+            if window is not None and window_of(*window, hold.at).key != key:
+                continue
+            posted += hold.posted
+            held += hold.nanos if hold.state == "held" else 0
+            doubt += hold.nanos if hold.state == "doubt" else 0
+        return posted, held, doubt
+
+    def account(self, cap: Cap, subject: str, at: datetime) -> tuple[str, tuple[int, int, int]]:
+        if cap.per in {"day", "week", "month", "year"}:
+            key = window_of(cap.per, cap.tz, at).key
+            return key, self.sums(subject, (cap.per, cap.tz), key)
+        return "ever", self.sums(subject)
+
+    # ---- steps ------------------------------------------------------------------------------------
+
+    def hold(self, hold_id: str, new: ModelHold) -> str:
+        """``held``, ``declined`` (for a good reason) or ``short`` (only held money is in the way)."""
+        chain = list(dict.fromkeys(a for path in new.scopes for a in _above(path)))
+        own = set(new.kinds)
+        found = []
+        per_call = []
+        for rank, path in enumerate(chain):
+            for cap, fallback in self.caps.values():
+                if cap.per == "call":
+                    if cap.scope == path:
+                        per_call.append((cap, fallback))
+                elif cap.per in {"agent", "run"}:
+                    if path and cap.scope in _above(path):
+                        named = (path, cap.per) in own
+                        if named:
+                            self.begun.add((cap.key, path))
+                        if (cap.key, path) in self.begun:
+                            found.append((rank, cap.key, cap, path, fallback))
+                elif cap.scope == path:
+                    found.append((rank, cap.key, cap, path, fallback))
+        found.sort(key=lambda f: f[:2])
+        said = [f for f in found if not f[4]]
+        said_call = [c for c in per_call if not c[1]]
+        if new.nanos:
+            for cap, _ in said_call or (() if said else per_call):
+                if new.nanos > cap.nanos:
+                    return "declined"
+            verdict = self._judge(new, said or found)
+            if verdict != "held":
+                return verdict
+        self.holds[hold_id] = new
+        return "held"
+
+    def _judge(self, new: ModelHold, judged: list) -> str:
+        short = False
+        for _, key, cap, path, _ in judged:
+            window, (posted, held, doubt) = self.account(cap, path, new.at)
+            latch = self.latched.get((key, path, window))
+            if latch is not None and cap.nanos <= latch:
+                return "declined"
+            self.latched.pop((key, path, window), None)
+            if new.nanos <= cap.nanos < posted + new.nanos:
+                self.latched[key, path, window] = max(cap.nanos, 1)
+                return "declined"
+            if posted + doubt + new.nanos > cap.nanos:
+                return "declined"
+            short = short or posted + doubt + held + new.nanos > cap.nanos
+        return "short" if short else "held"
+
+    def end(self, hold_id: str, kind: str, nanos: int = 0) -> str:
+        """The kind of the line that is written, or why there is none."""
+        hold = self.holds.get(hold_id)
+        if hold is None:
+            return "unknown"
+        if hold.state == "ended":
+            return "ended"
+        if hold.state == "doubt":
+            if kind == "doubt":
+                return "ended"
+            hold.state, hold.posted = "ended", 0 if kind == "void" else nanos
+            return "resolve"
+        if kind == "resolve":
+            return "refused"
+        if kind == "doubt":
+            hold.state = "doubt"
+        else:
+            hold.state, hold.posted = "ended", 0 if kind == "void" else nanos
+        return kind
+
+
+def _above(path: str) -> list[str]:
+    """A path and everything that it lies within."""
+    parts = path.split("/") if path else []
+    chain = ["/".join(parts[: n + 1]) for n in range(len(parts))]
+    return chain if parts[:1] == ["simulated"] else ["", *chain]
