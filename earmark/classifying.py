@@ -20,7 +20,7 @@ from budgets.money import format_usd
 from budgets.prices import PriceBook
 from budgets.scopes import SIMULATED, join_scope
 from budgets.settings import Settings, caps_for
-from orchestrator.documents import Document, Problem, find, read
+from orchestrator.documents import Document, DocumentError, Problem, Walk, find, read
 from orchestrator.errors import OrchestratorError
 from orchestrator.failures import outcome_of
 from orchestrator.gate import Gate
@@ -101,7 +101,7 @@ def run_request(request: Request) -> int:
     """Do what was asked.
 
     Raises:
-        Mistake, ConfigError, BudgetError, DocumentError: the user's mistake, or a ledger that can't be used;
+        Mistake, ConfigError, BudgetError: the user's mistake, or a ledger that can't be used;
             nothing was sent.
     """
     settings = settings_of(request.config)
@@ -110,9 +110,7 @@ def run_request(request: Request) -> int:
     _check_model(model, prices)
     task = Task(labels=request.labels, rubric=_read_rubric(request.rubric), model=model)
     _check_rubric(task, prices)
-    find(
-        request.folder, include=request.include, exclude=request.exclude
-    )  # says at once what is wrong with it
+    _walk(request)  # says at once what is wrong with it
     place = _place(request)
     job = _Job(request, settings, prices, task, place, View(as_json=request.as_json))
     job.cap  # noqa: B018 - says now what is wrong with it
@@ -200,11 +198,18 @@ def _write_state(job: _Job) -> None:
     write_state(job.place, facts)
 
 
+def _walk(request: Request) -> Walk:
+    try:
+        return find(
+            request.folder, include=request.include, exclude=request.exclude, hidden=request.hidden
+        )
+    except DocumentError as error:
+        raise Mistake(str(error)) from None
+
+
 def _documents(job: _Job) -> Iterator[Document | Problem]:
     request = job.request
-    walk = find(
-        request.folder, include=request.include, exclude=request.exclude, hidden=request.hidden
-    )
+    walk = _walk(request)
     is_own = own_files(job.place)
     for found in walk:
         if not is_own(found.file):

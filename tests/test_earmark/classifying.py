@@ -87,7 +87,7 @@ class Proof:
         assert sum(row["in_doubt_nanos"] for row in self.rows) == balance.in_doubt_nanos
         with (self.where / "out" / "results.csv").open(encoding="utf-8-sig", newline="") as file:
             table = list(csv.DictReader(file))
-        assert [line["path"] for line in table] == sorted(paths)
+        assert [line["path"].removeprefix("'") for line in table] == paths == sorted(paths)
         if summary is not None:
             assert summary["outcomes"] == self.outcomes
             assert summary["posted_nanos"] == balance.posted_nanos

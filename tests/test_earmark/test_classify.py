@@ -9,6 +9,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,26 @@ def faults(server: SimulatorThread, *script: Fault | str | None) -> None:
 
 def healthy(server: SimulatorThread) -> None:
     server.call(lambda simulator: simulator.faults.clear())
+
+
+def until_stopped(folder: Path) -> None:
+    """Wait until the run has heard the signal: a second one sent before would be lost in the first."""
+    (journal,) = folder.rglob("journal.jsonl")
+    while b'"event":"stop"' not in journal.read_bytes():
+        pass
+
+
+@contextmanager
+def running(
+    folder: Path, server: SimulatorThread, *more: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The program in a process of its own, which does not outlive the test."""
+    process = start(folder, environment(server.url), *more)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def answered(label: str) -> str:
@@ -176,7 +197,6 @@ def test_include_exclude_and_an_empty_folder(
         ("[[sim:refuse]]", "refusal", 1),
         ("[[sim:refuse=20]]", "refusal", 1),
         ("[[sim:output=5000]]", "truncated", 1),
-        ("[[sim:fault=error]]", "infra", 5),
     ],
 )
 def test_answers_have_their_outcome_at_their_price(
@@ -238,13 +258,13 @@ def test_a_cap_stops_and_a_bigger_one_goes_on(
 ) -> None:
     """Exit 3; what had finished is kept; ``--resume --cap`` pays no document twice, then exit 0."""
     write_documents(folder / "docs", 40)
-    first = earmark(*arguments("docs", "--json", "--cap", "0.001"))
+    first = earmark(*arguments("docs", "--json", "--cap", "0.0005"))
     stopped = Proof(where=folder).check(first.json)
     assert first.code == 3
     assert stopped.outcomes.keys() == {"ok", "budget"}
-    assert 0 < stopped.posted <= 1_000_000
+    assert 0 < stopped.posted <= 500_000
     again = earmark(*arguments("docs", "--json", "--resume"))
-    assert (again.code, again.json["cap_usd"]) == (3, "0.001")
+    assert (again.code, again.json["cap_usd"]) == (3, "0.0005")
     last = earmark(*arguments("docs", "--json", "--resume", "--cap", "5"))
     proof = Proof(where=folder).check(last.json)
     assert (last.code, proof.outcomes) == (0, {"ok": 40})
@@ -474,13 +494,12 @@ def test_once_interrupted_it_settles_and_resumes(folder: Path, server: Simulator
     """A real SIGINT: calls in flight settle, nothing new starts, every file has its row, exit 130."""
     write_documents(folder / "docs", 60)
     faults(server, Fault(kind="hang", match="Ticket 20:"))
-    process = start(folder, environment(server.url), "--json", "--width", "4")
-    server.arrived(21)
-    process.send_signal(signal.SIGINT)
-    while b"stop" not in b"".join(p.read_bytes() for p in folder.rglob("journal.jsonl")):
-        pass
-    server.release()
-    out, err = process.communicate(timeout=20)
+    with running(folder, server, "--json", "--width", "4") as process:
+        server.arrived(21)
+        process.send_signal(signal.SIGINT)
+        until_stopped(folder)
+        server.release()
+        out, err = process.communicate(timeout=20)
     assert process.returncode == 130, err
     proof = Proof(where=folder).check(json.loads(out))
     assert proof.outcomes["ok"] == server.bill.requests
@@ -498,13 +517,12 @@ def test_twice_interrupted_it_leaves_at_once(folder: Path, server: SimulatorThre
     """Within two seconds; what was sent is in doubt, and nobody holds anything."""
     write_documents(folder / "docs", 20)
     faults(server, None, Fault(kind="hang", times=0))
-    process = start(folder, environment(server.url), "--json", "--width", "4")
-    server.arrived(2)
-    process.send_signal(signal.SIGINT)
-    while b"stop" not in b"".join(p.read_bytes() for p in folder.rglob("journal.jsonl")):
-        pass
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=2)
+    with running(folder, server, "--json", "--width", "4") as process:
+        server.arrived(2)
+        process.send_signal(signal.SIGINT)
+        until_stopped(folder)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=2)
     assert process.returncode == 130, err
     proof = Proof(where=folder).check(json.loads(out))
     assert proof.outcomes == {"ok": 1, "cancelled": 19} | proof.outcomes
@@ -516,17 +534,17 @@ def test_a_second_process_on_the_same_run_is_refused(folder: Path, server: Simul
     write_documents(folder / "docs", 10)
     faults(server, None, Fault(kind="hang", times=0))
     env = environment(server.url)
-    first = start(folder, env, "--json", "--width", "2")
-    server.arrived(2)
-    second = subprocess.run(
-        command("docs", "--resume", "--cap", "900"), cwd=folder, env=env, capture_output=True
-    )
-    assert second.returncode == 2
-    assert b"under way in another process" in second.stderr
-    assert len(lines_of(second.stderr.decode())) == 1
-    healthy(server)
-    server.release()
-    out, _ = first.communicate(timeout=20)
+    with running(folder, server, "--json", "--width", "2") as first:
+        server.arrived(2)
+        second = subprocess.run(
+            command("docs", "--resume", "--cap", "900"), cwd=folder, env=env, capture_output=True
+        )
+        assert second.returncode == 2
+        assert b"under way in another process" in second.stderr
+        assert len(lines_of(second.stderr.decode())) == 1
+        healthy(server)
+        server.release()
+        out, _ = first.communicate(timeout=20)
     assert first.returncode == 0
     summary = json.loads(out)
     assert Proof(where=folder).check(summary).outcomes == {"ok": 10}
