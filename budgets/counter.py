@@ -30,6 +30,10 @@ _RETRY_S = 0.5
 #: A settlement that can't be written is tried again for this long before its hold is left in place.
 _SETTLE_PATIENCE_S = 5.0
 _BATCH_MAX = 1000
+#: A commit up to this long may be made on an event loop's own thread ...
+_QUICK_S = 0.002
+#: ... and an end that nobody waits for may wait this long for company.
+_LINGER_S = 0.003
 
 Work = Callable[[Transaction, int], Any]
 Deliver = Callable[[Any], None]
@@ -46,10 +50,11 @@ class Operation:
         request: a hold is asked for, instead of ``work``.
         loop: where ``deliver`` must be called.
         orphaned: called instead of ``deliver`` if the loop is closed.
+        urgent: somebody waits for the result.
     """
 
     __slots__ = (
-        "deliver", "home", "loop", "must", "orphaned", "request", "since", "waiting", "withdrawn", "work",
+        "deliver", "home", "loop", "must", "orphaned", "request", "since", "urgent", "waiting", "withdrawn", "work",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +66,7 @@ class Operation:
         request: HoldRequest | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
         orphaned: Deliver | None = None,
+        urgent: bool = True,
     ) -> None:
         self.work = work
         self.deliver = deliver
@@ -69,6 +75,7 @@ class Operation:
         self.loop = loop
         self.home = threading.get_ident()
         self.orphaned = orphaned
+        self.urgent = urgent
         self.waiting: Waiting | None = None
         self.withdrawn = False
         self.since = 0.0
@@ -126,6 +133,9 @@ class Counter:
         """Calls of this process that wait for held money."""
         return len(self._waiters)
 
+    def flush(self) -> None:
+        """Everything handed over is written already."""
+
     def close(self, last: Work) -> Any:
         """Do one last piece of work and nothing after it; waiting calls are declined.
 
@@ -180,10 +190,12 @@ class Counter:
             self._stranded.add(operation.waiting.ticket)
         self._remove([operation])
 
-    def _attempt(self, batch: Sequence[Operation], *, serve: bool = True) -> Done:
+    def _attempt(
+        self, batch: Sequence[Operation], *, serve: bool = True, wait: bool = True
+    ) -> Done:
         done: Done = []
         self._rules.begin()
-        with self._store.transaction() as txn:
+        with self._store.transaction(wait=wait) as txn:
             at_us = self._now_us()
             self._take_back_places(txn)
             for operation in batch:
@@ -316,11 +328,21 @@ class Counter:
 
 
 class ThreadedCounter(Counter):
-    """Runs operations on its own thread, as many as have gathered in one transaction."""
+    """Runs operations on its own thread, as many as have gathered in one transaction.
+
+    Holds that an event loop asks for are done on that loop, all of one turn of it in one transaction, while
+    that costs it next to nothing: the disk is fast and no other thread or process is writing. The thread does
+    everything else, and everything once it is not so.
+    """
 
     def __init__(self, store: Store, rules: Rules, now_us: Callable[[], int]) -> None:
         super().__init__(store, rules, now_us)
         self._inbox: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
+        self._turns: dict[asyncio.AbstractEventLoop, list[Operation]] = {}
+        self._at_work = threading.Lock()
+        self._commit_s = 0.0
+        #: Ends that nobody waits for: handed over, and written.
+        self._handed_over = self._written = 0
         self._again: list[Operation] = []
         self._last: Work = _no_work
         self._answer: Any = None
@@ -331,9 +353,25 @@ class ThreadedCounter(Counter):
         """Hand it over; its result is delivered when its batch is written."""
         with self._lock:
             if not self._closed:
-                self._inbox.put(operation)
+                self._handed_over += not operation.urgent
+                if operation.request is None or operation.loop is None or self._commit_s > _QUICK_S:
+                    self._inbox.put(operation)
+                elif (turn := self._turns.get(operation.loop)) is not None:
+                    turn.append(operation)
+                else:
+                    self._turns[operation.loop] = [operation]
+                    operation.loop.call_soon(self._end_turn, operation.loop)
                 return
         deliver_all([(operation, self._closed_error())])
+
+    def flush(self) -> None:
+        """Return when everything that was handed over before is written."""
+        written = threading.Event()
+        with self._lock:
+            if self._closed or self._handed_over == self._written:
+                return
+            self._inbox.put(Operation(_no_work, lambda _: written.set()))
+        written.wait()
 
     def close(self, last: Work) -> Any:
         """Finish what was handed over, do one last piece of work, then stop."""
@@ -341,9 +379,53 @@ class ThreadedCounter(Counter):
             if not self._closed:
                 self._closed = True
                 self._last = last
+                for turn in self._turns.values():
+                    for operation in turn:
+                        self._inbox.put(operation)
+                self._turns.clear()
                 self._inbox.put(None)
         self._thread.join()
         return self._answer
+
+    # ---- on an event loop -----------------------------------------------------------------------
+
+    def _end_turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Everything of one turn of a loop, and whatever else has gathered, in one quick transaction."""
+        with self._lock:
+            batch = self._turns.pop(loop, [])
+        if not batch:
+            return
+        batch, closing = self._drain(batch)
+        done = self._try_now(batch)
+        if done is None:
+            for operation in batch:
+                self._inbox.put(operation)
+        if closing:
+            self._inbox.put(None)
+        if done is not None:
+            deliver_all(done)
+
+    def _try_now(self, batch: list[Operation]) -> Done | None:
+        """Do it without waiting for anybody; None if that can't be, and then nothing was done."""
+        if not self._at_work.acquire(blocking=False):
+            return None
+        try:
+            return self._timed(batch, wait=False)
+        except Exception:  # whatever it is, the thread meets it again and deals with it  # noqa: BLE001
+            self._undo()
+            return None
+        finally:
+            self._at_work.release()
+
+    def _timed(self, batch: Sequence[Operation], *, wait: bool) -> Done:
+        began = time.monotonic()
+        done = self._run(batch) if wait else self._attempt(batch, wait=False)
+        self._written += sum(not operation.urgent for operation, _ in done)
+        # A moving average: one slow sync is no reason, a slow disk is.
+        self._commit_s += (time.monotonic() - began - self._commit_s) / 16
+        return done
+
+    # ---- on the thread --------------------------------------------------------------------------
 
     def _serve(self) -> None:
         closing = False
@@ -352,7 +434,9 @@ class ThreadedCounter(Counter):
             if self._waiters and self._sweep_is_due():
                 batch.append(Operation(self._rules.sweep, _nothing))
             if batch or (self._waiters and self._changed_elsewhere()):
-                deliver_all(self._run(batch))
+                with self._at_work:
+                    done = self._timed(batch, wait=True)
+                deliver_all(done)
         kept = [(operation, self._closed_error()) for operation in self._again]
         done = self._finish(self._last)
         deliver_all([*kept, *done[:-1]])
@@ -361,15 +445,24 @@ class ThreadedCounter(Counter):
     def _gather(self) -> tuple[list[Operation], bool]:
         """Everything that has been handed over, waiting for the first if there is nothing else to do."""
         batch, self._again = self._again, []
-        timeout = _POLL_S if self._waiters else None
+        if batch:
+            time.sleep(_POLL_S)
+        else:
+            try:
+                first = self._inbox.get(timeout=_POLL_S if self._waiters else None)
+            except queue.Empty:
+                return batch, False
+            if first is None:
+                return batch, True
+            batch.append(first)
+            if not first.urgent and not self._waiters:
+                # Nobody waits for it: more will come, or a loop's next turn takes them along.
+                time.sleep(_LINGER_S)
+        return self._drain(batch)
+
+    def _drain(self, batch: list[Operation]) -> tuple[list[Operation], bool]:
+        """What is in the inbox, too; True if it is the end."""
         try:
-            if batch:
-                time.sleep(_POLL_S)
-            else:
-                first = self._inbox.get(timeout=timeout)
-                if first is None:
-                    return batch, True
-                batch.append(first)
             while len(batch) < _BATCH_MAX:
                 following = self._inbox.get_nowait()
                 if following is None:

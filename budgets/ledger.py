@@ -268,10 +268,15 @@ class Ledger:
 
     def end_soon(self, ending: Ending) -> None:
         """End a hold without waiting until it is written; faults are logged. For finalizers."""
-        self._submit_end(ending, _log_fault)
+        self._submit_end(ending, _log_fault, urgent=False)
 
     def _submit_end(
-        self, ending: Ending, deliver: Deliver, *, loop: asyncio.AbstractEventLoop | None = None
+        self,
+        ending: Ending,
+        deliver: Deliver,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        urgent: bool = True,
     ) -> None:
         rules_end = self._rules.end
 
@@ -287,6 +292,7 @@ class Ledger:
                 must=True,
                 loop=loop,
                 orphaned=_log_fault,
+                urgent=urgent,
             )
         )
 
@@ -364,6 +370,7 @@ class Ledger:
     def reader(self) -> Any:
         """A consistent view of the store, as a context manager; see ``stores.protocol.Reader``."""
         self._stay_in_process()
+        self._counter.flush()
         return self._store.reader()
 
     def balance(self, scope: str = "") -> Balance:

@@ -96,19 +96,28 @@ class View:
                 if run.tally.in_doubt_nanos
                 else ""
             )
-            halt = f" - {run.stopped}: waiting for calls in flight" if run.stopped else ""
+            halt = (
+                f"; {run.stopped}: waits for calls in flight, Ctrl-C leaves" if run.stopped else ""
+            )
             return f"{progress.done:,}/{total:,}  {rate:,.0f}/s  {spent}{doubt}{halt}"
 
         if not self._live:
             yield self._lines(text, last)
             return
-        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bars
+        from rich.text import Text
+
+        class Now(ProgressColumn):
+            """Looks at every redraw, so that it also tells that nothing happens any more."""
+
+            def render(self, task: Any) -> Text:
+                return Text(text(task.fields["progress"]))
 
         bars = Bars(
             TextColumn("classifying"),
             BarColumn(),
-            TextColumn("{task.fields[text]}"),
+            Now(),
             TimeRemainingColumn(),
             console=output.terminal(stderr=True),
             transient=True,
@@ -116,7 +125,9 @@ class View:
             redirect_stderr=False,
         )
         with bars:
-            bar = bars.add_task("", total=total, text="")
+            from patterns.classify import Progress as Totals
+
+            bar = bars.add_task("", total=total, progress=Totals())
             drawn = 0.0
 
             def show(_: Row, progress: Progress) -> None:
@@ -124,7 +135,7 @@ class View:
                 now = time.monotonic()
                 if now - drawn > _REDRAW_EVERY_S or progress.done >= total:
                     drawn = now
-                    bars.update(bar, completed=progress.done, text=text(progress))
+                    bars.update(bar, completed=progress.done, progress=progress)
 
             yield show
 

@@ -5,7 +5,6 @@ Pure steps, shared by the async and the sync meter; nothing here waits or sends.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 import weakref
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import httpx2
 from anthropic import APIConnectionError
+from pydantic_core import from_json
 
 from budgets.errors import BudgetError
 from budgets.pricing import cost
@@ -313,7 +313,8 @@ def _billed(usage: Usage, name: str) -> int:
 
 def _json(body: bytes | None) -> dict[str, Any] | None:
     try:
-        value = json.loads(body or b"")
+        # The SDK's own JSON reader; several times faster than the standard library's.
+        value = from_json(body or b"")
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -136,13 +136,13 @@ class Meter(Middleware):
                 ending, failure = attempt.of_answer(plain.status_code, body, plain.headers)
         except Exception as error:
             if not attempt.ended:
-                await self._end_async(attempt, attempt.of_failure(error))
+                self._end(attempt, attempt.of_failure(error))
             raise
         except BaseException as error:
             attempt.abandon(error)
             raise
         if ending is not None:
-            await self._end_async(attempt, ending)
+            self._end(attempt, ending)
         if failure is not None and not failure.retryable:
             _do_not_repeat(plain)
         return Answer(response, failure)
@@ -183,16 +183,13 @@ class Meter(Middleware):
             ticket.observe(plain.status_code, plain.headers)
             return response
 
-    async def _end_async(self, attempt: Attempt, ending: Ending) -> None:
-        attempt.finish(ending)
-        await self.write_async(ending)
+    def _end(self, attempt: Attempt, ending: Ending) -> None:
+        """Settle first: it is handed to the ledger before the answer is handed to the caller.
 
-    async def write_async(self, ending: Ending) -> None:
-        """Write an ending. The answer is paid for: a fault of the ledger is logged, its hold stays."""
-        try:
-            await self.ledger.end_async(ending)
-        except BudgetError as error:
-            logger.error("%s", error)  # noqa: TRY400 - one sentence, no traceback
+        Nobody waits until it is written. Until then its hold counts in full, also if the process is killed.
+        """
+        attempt.finish(ending)
+        self.ledger.end_soon(ending)
 
     # ---- the sync client: the same steps, blocking ------------------------------------------------
 
@@ -281,17 +278,6 @@ class Meter(Middleware):
             plain = _plain(response)
             ticket.observe(plain.status_code, plain.headers)
             return response
-
-    def _end(self, attempt: Attempt, ending: Ending) -> None:
-        attempt.finish(ending)
-        self.write(ending)
-
-    def write(self, ending: Ending) -> None:
-        """As ``write_async``, blocking."""
-        try:
-            self.ledger.end(ending)
-        except BudgetError as error:
-            logger.error("%s", error)  # noqa: TRY400
 
     # ---- steps without waiting --------------------------------------------------------------------
 

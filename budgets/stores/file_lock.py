@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import psutil
 
 from budgets.errors import LedgerUnavailable
+
+from .protocol import StoreBusy
 
 try:
     import fcntl
@@ -56,13 +58,27 @@ class Turnstile:
         self._timeout_s = timeout_s
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666) if _HAS_FLOCK else -1
 
-    def __enter__(self) -> Self:
-        if self._fd >= 0:
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._wait()
-        return self
+    @contextmanager
+    def passing(self, *, wait: bool = True) -> Iterator[None]:
+        """Go through; ``wait=False`` gives up at once if somebody stands there.
+
+        Raises:
+            StoreBusy: somebody does.
+            LedgerUnavailable: others have kept it for too long.
+        """
+        if self._fd < 0:
+            yield
+            return
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not wait:
+                raise StoreBusy from None
+            self._wait()
+        try:
+            yield
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def _wait(self) -> None:
         # Polled, since a blocking flock can't be given up; turns are shorter than the pauses.
@@ -80,15 +96,6 @@ class Turnstile:
             f"ledger {str(self._path).removesuffix('.lock')}: other processes have kept it for "
             f"{self._timeout_s:g} s; try again, or stop the process that is stuck"
         )
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._fd >= 0:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Release the file; may be called twice."""

@@ -32,7 +32,7 @@ class MemoryStore:
         self._tables = _Tables()
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self, *, wait: bool = True) -> Iterator[Transaction]:  # noqa: ARG002
         """Begin an atomic step; an exception puts everything back as it was."""
         with self._lock:
             step = _Step(self._tables)

@@ -22,6 +22,10 @@ class EntryRefused(Exception):
     """A transaction can't be written because of what is in it; the storage itself is well."""
 
 
+class StoreBusy(Exception):  # noqa: N818 - never leaves the ledger
+    """Another thread or process is writing just now."""
+
+
 class Transaction(Protocol):
     """One atomic step. Reads see its own writes; an exception undoes all of it."""
 
@@ -144,10 +148,11 @@ class Store(Protocol):
     #: True if it survives the process; such a store is driven from one thread.
     durable: bool
 
-    def transaction(self) -> AbstractContextManager[Transaction]:
+    def transaction(self, *, wait: bool = True) -> AbstractContextManager[Transaction]:
         """Begin an atomic step; leaving it without an exception makes it durable.
 
         Raises:
+            StoreBusy: ``wait`` is False, and another thread or process is writing; nothing was done.
             LedgerUnavailable, LedgerCorrupt: nothing was written.
             EntryRefused: nothing was written, because of what one of the entries holds.
         """
@@ -162,4 +167,4 @@ class Store(Protocol):
         """Release the storage; may be called twice."""
 
 
-__all__ = ["AccountKey", "EntryRefused", "Reader", "Store", "Transaction"]
+__all__ = ["AccountKey", "EntryRefused", "Reader", "Store", "StoreBusy", "Transaction"]

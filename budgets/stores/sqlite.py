@@ -23,7 +23,7 @@ from budgets.errors import BudgetError, LedgerCorrupt, LedgerUnavailable
 
 from . import forks
 from .file_lock import Turnstile, refuse_network_drive
-from .protocol import EntryRefused, Reader, Transaction
+from .protocol import EntryRefused, Reader, StoreBusy, Transaction
 from .schema import migrate, version_of
 from .sqlite_reader import SqliteReader
 from .sqlite_transaction import Cache, SqliteTransaction
@@ -61,6 +61,7 @@ class SqliteStore:
         self._readers_change = threading.Condition()
         self._inode = (0, 0)
         self._closed = self._held_for_fork = False
+        self._may_wait = True
         with translated(self.name):
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.is_dir():
@@ -83,7 +84,7 @@ class SqliteStore:
         )
         db = None
         try:
-            with turnstile:  # of many processes that begin at once, one makes the file
+            with turnstile.passing():  # of many processes that begin at once, one makes the file
                 db = self._connect(create=create)
                 self._prepare(db)
             if create:
@@ -105,6 +106,8 @@ class SqliteStore:
         def wait(tries: int) -> bool:
             # Finer than SQLite's own: only one process at a time stands here, for another's commit.
             nonlocal started
+            if not self._may_wait:
+                return False
             started = time.monotonic() if tries == 0 else started
             time.sleep(min(0.0001 * (tries + 1), 0.002))
             return time.monotonic() - started < self._busy_ms / 1000
@@ -152,26 +155,42 @@ class SqliteStore:
     # ---- work -------------------------------------------------------------------------------------
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self, *, wait: bool = True) -> Iterator[Transaction]:
         """Begin an atomic step; leaving it without an exception makes it durable."""
-        with self._writing, translated(self.name):
-            self._stand_fast()
-            db = self._db or self._open(create=False)
-            assert self._turnstile is not None
-            with self._turnstile:
+        if not self._writing.acquire(blocking=wait):
+            raise StoreBusy
+        try:
+            with translated(self.name):
+                yield from self._transact(wait=wait)
+        finally:
+            self._writing.release()
+
+    def _transact(self, *, wait: bool) -> Iterator[Transaction]:
+        self._stand_fast()
+        db = self._db or self._open(create=False)
+        assert self._turnstile is not None
+        self._may_wait = wait
+        try:
+            with self._turnstile.passing(wait=wait):
                 db.execute("BEGIN IMMEDIATE")
-            try:
-                self._cache.check(db)
-                txn = SqliteTransaction(db, self._cache)
-                yield txn
-                txn.flush()
-                db.execute("COMMIT")
-            except BaseException:
-                self._cache.drop_all()
-                if db.in_transaction:
-                    with contextlib.suppress(apsw.Error):
-                        db.execute("ROLLBACK")
+        except apsw.BusyError:
+            if wait:
                 raise
+            raise StoreBusy from None
+        finally:
+            self._may_wait = True
+        try:
+            self._cache.check(db)
+            txn = SqliteTransaction(db, self._cache)
+            yield txn
+            txn.flush()
+            db.execute("COMMIT")
+        except BaseException:
+            self._cache.drop_all()
+            if db.in_transaction:
+                with contextlib.suppress(apsw.Error):
+                    db.execute("ROLLBACK")
+            raise
 
     def changed_elsewhere(self) -> bool:
         """True if another process may have written since the last transaction."""

@@ -79,6 +79,8 @@ def _read(raw: Mapping[str, Any], model: str, refused: bool, requested: Shape | 
     elif not refused and not (whole.prompt_tokens or whole.output_tokens or parts):
         # A real answer is never free: somebody in between has emptied the counts.
         raise _UnbelievableError
+    if not parts and not tools and not raw.get("output_tokens_details"):
+        return whole
     return Usage(
         model=model,
         input_tokens=whole.input_tokens,

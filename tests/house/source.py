@@ -18,7 +18,7 @@ def modules(*packages: str) -> list[Path]:
 
 def everything() -> list[Path]:
     """All Python files of the project."""
-    folders = (*PACKAGES, "tests", "examples", "benchmarks")
+    folders = (*PACKAGES, "tests", "examples", "benchmarks", "scripts")
     return sorted(path for name in folders for path in (ROOT / name).rglob("*.py"))
 
 

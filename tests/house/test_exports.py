@@ -58,7 +58,7 @@ def test_the_front_door_stays_small(package: str) -> None:
 IMPORT_COSTS = [
     pytest.param(
         "budgets",
-        ("genai_prices", "apsw", "anthropic", "httpx2", "tomllib", "orchestrator", "sqlite3"),
+        ("genai_prices", "apsw", "anthropic", "httpx2", "pydantic", "orchestrator", "sqlite3"),
         260,
         id="budgets",
     ),

@@ -30,7 +30,7 @@ class Model:
 
     holds: dict[str, ModelHold] = field(default_factory=dict)
     caps: dict[Key, tuple[Cap, bool]] = field(default_factory=dict)
-    #: Caps per agent or run count a path from the first hold made there as an agent or run.
+    #: Caps per agent or run know a path from the first line that was written about it as an agent or run.
     begun: set[tuple[Key, str]] = field(default_factory=set)
     latched: dict[tuple[Key, str, str], int] = field(default_factory=dict)
 
@@ -70,7 +70,7 @@ class Model:
     def hold(self, hold_id: str, new: ModelHold) -> str:
         """``held``, ``declined`` (for a good reason) or ``short`` (only held money is in the way)."""
         chain = list(dict.fromkeys(a for path in new.scopes for a in _above(path)))
-        own = set(new.kinds)
+        self.meet(new)
         found = []
         per_call = []
         for rank, path in enumerate(chain):
@@ -80,9 +80,6 @@ class Model:
                         per_call.append((cap, fallback))
                 elif cap.per in {"agent", "run"}:
                     if path and cap.scope in _above(path):
-                        named = (path, cap.per) in own
-                        if named:
-                            self.begun.add((cap.key, path))
                         if (cap.key, path) in self.begun:
                             found.append((rank, cap.key, cap, path, fallback))
                 elif cap.scope == path:
@@ -99,6 +96,14 @@ class Model:
                 return verdict
         self.holds[hold_id] = new
         return "held"
+
+    def meet(self, hold: ModelHold) -> None:
+        """A line about this hold is about to be written: its agents and runs are known from now on."""
+        around = {a for path in hold.scopes for a in _above(path)}
+        for cap, _ in self.caps.values():
+            for path, kind in hold.kinds:
+                if path in around and kind == cap.per and cap.scope in _above(path):
+                    self.begun.add((cap.key, path))
 
     def _judge(self, new: ModelHold, judged: list) -> str:
         short = False
@@ -123,6 +128,8 @@ class Model:
             return "unknown"
         if hold.state == "ended":
             return "ended"
+        if kind != "resolve" or hold.state == "doubt":
+            self.meet(hold)
         if hold.state == "doubt":
             if kind == "doubt":
                 return "ended"

@@ -6,15 +6,17 @@ import json
 import os
 import pty
 import signal
+import sqlite3
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from budgets.ledger import Ledger
 from orchestrator.simulator import Fault, SimulatorThread, running_simulator
 
 from .classifying import (
@@ -56,9 +58,7 @@ def until_stopped(folder: Path) -> None:
 
 
 @contextmanager
-def running(
-    folder: Path, server: SimulatorThread, *more: str
-) -> Iterator[subprocess.Popen[bytes]]:
+def running(folder: Path, server: SimulatorThread, *more: str) -> Iterator[subprocess.Popen[bytes]]:
     """The program in a process of its own, which does not outlive the test."""
     process = start(folder, environment(server.url), *more)
     try:
@@ -333,6 +333,9 @@ def _prepare(folder: Path) -> None:
     write_documents(folder / "used", 1)
     (folder / "used" / "results.jsonl").write_text("{}\n")
     (folder / "corrupt.db").write_bytes(b"SQLite format 3\x00" + b"\xff" * 5_000)
+    Ledger(folder / "newer.db").close()
+    with closing(sqlite3.connect(folder / "newer.db")) as newer:
+        newer.execute("PRAGMA user_version = 999")
     (folder / "text.db").write_text("this is no ledger\n" * 500)
 
 
@@ -361,12 +364,13 @@ def _prepare(folder: Path) -> None:
         (["docs", SIMULATED, "--cap", "1e3"], "1e3"),
         (["docs", SIMULATED, "--ledger", "corrupt.db"], "corrupt.db"),
         (["docs", SIMULATED, "--ledger", "text.db"], "text.db"),
+        (["docs", SIMULATED, "--ledger", "newer.db"], "newer"),
         (["docs", SIMULATED, "--ledger", "docs"], "docs"),
         (["docs", SIMULATED, "--ledger", "file/ledger.db"], "file"),
         (["docs", SIMULATED, "--config", "nowhere.toml"], "nowhere.toml"),
         (["docs", SIMULATED, "--include", ""], "pattern"),
     ],
-    ids=" ".join,
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_a_mistake_is_one_sentence(
     earmark: Program, folder: Path, line: list[str], sentence: str
@@ -639,7 +643,7 @@ def test_nothing_that_is_written_has_the_key(folder: Path, server: SimulatorThre
     )
     written = b"".join(p.read_bytes() for p in folder.rglob("*") if p.is_file())
     assert KEY.encode() not in written + ran.stdout + ran.stderr
-    assert len([p for p in folder.rglob("journal.jsonl")]) == 1
+    assert len(list(folder.rglob("journal.jsonl"))) == 1
 
 
 def test_it_says_that_it_is_simulated(earmark: Program, folder: Path) -> None:

@@ -317,7 +317,7 @@ async def test_cancellation_passes_and_is_written_down(tmp_path: Any) -> None:
         {"cap": "lots"},
         {"output": {"type": "nonsense"}},
     ],
-    ids=str,
+    ids=lambda fields: next(iter(fields)),
 )
 def test_a_mistake_is_said_when_the_agent_is_made(fields: dict[str, Any]) -> None:
     """Not at its first call, in the middle of a night."""

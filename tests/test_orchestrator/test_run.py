@@ -45,7 +45,7 @@ def events_of(run: Run) -> list[dict[str, Any]]:
 async def test_a_run_spends_no_more_than_its_cap() -> None:
     """Calls go on until the next one does not fit; then they are declined, and nothing is over."""
     async with stage(cap="0.0005") as st:
-        with pytest.raises(BudgetExceeded) as declined:
+        with pytest.raises(BudgetExceeded) as declined:  # noqa: PT012
             for _ in range(100):
                 await say(st.run)
         st.prove_exact()
@@ -332,7 +332,7 @@ async def test_no_secret_is_written_anywhere(
     with caplog.at_level(logging.DEBUG, "earmark"):
         async with stage(folder=tmp_path) as st:
             await _busy(st)
-            with pytest.raises(APIStatusError) as caught:
+            with pytest.raises(APIStatusError) as caught:  # noqa: PT012
                 st.sim.faults.extend([Fault(kind="unauthorized", message=f"invalid key {KEY}")])
                 await say(st.run)
             assert KEY not in outcome_of(caught.value)[1]

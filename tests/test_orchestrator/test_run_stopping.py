@@ -68,7 +68,7 @@ async def _agent(st: Stage) -> None:
 @pytest.mark.parametrize("work", [_alone, _agent])
 async def test_the_second_signal_reaches_whoever_waits_in_the_run(work: object) -> None:
     """A plain call and an agent without a fan-out are left, too."""
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(asyncio.CancelledError):  # noqa: PT012
         async with stage(kill_switch=True, sim=_hanging()) as st:
 
             async def press() -> None:
@@ -131,7 +131,7 @@ def test_in_another_thread_it_does_nothing() -> None:
 
         try:
             asyncio.run(enter())
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             failures.append(error)
 
     thread = threading.Thread(target=work)

@@ -188,7 +188,7 @@ async def test_a_source_that_raises_loses_no_part(source: Any) -> None:
         assert [part.value for part in caught.value.parts] == [0, 2, 4, 6, 8, 10]
         assert isinstance(caught.value.__cause__, OSError)
         streamed = []
-        with pytest.raises(SourceFailed):
+        with pytest.raises(SourceFailed):  # noqa: PT012
             async for part in stream_out(st.run, _double, source(), width=3):
                 streamed.append(part.index)
         assert sorted(streamed) == list(range(6))
