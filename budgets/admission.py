@@ -115,8 +115,9 @@ class Rules:
             for entry in bound.per_call:
                 if nanos > entry.cap.nanos:
                     raise decline(request, _single_call(entry, request))
-            blocked = _judge(txn, request, bound)
-            blocked = blocked or _behind(txn, bound, ticket)
+            blocked = _judge(txn, request, bound, ticket)
+            # A call nested in an open stream stands in no line: those in front may wait for its stream.
+            blocked = blocked or ([] if request.tied else _behind(txn, bound, ticket))
             if blocked:
                 if not request.wait:
                     raise decline(request, blocked[0])
@@ -256,13 +257,19 @@ class Rules:
         """A place at the end of the queue."""
         self._introduce(txn)
         waiting = Waiting(
-            ticket=txn.next_ticket(), owner=self.owner.id, nanos=request.nanos, blocked=wait.blocked
+            ticket=txn.next_ticket(),
+            owner=self.owner.id,
+            nanos=request.nanos,
+            blocked=wait.blocked,
+            tied=request.tied,
         )
         txn.put_waiting(waiting)
         return waiting
 
 
-def _judge(txn: Transaction, request: HoldRequest, bound: Bound) -> list[Binding]:
+def _judge(
+    txn: Transaction, request: HoldRequest, bound: Bound, ticket: int | None
+) -> list[Binding]:
     """Decline for good reasons, outermost cap first; else list what is short of held money only."""
     nanos = request.nanos
     blocked = []
@@ -281,10 +288,21 @@ def _judge(txn: Transaction, request: HoldRequest, bound: Bound) -> list[Binding
                 txn.touch(account)
                 account.latched = max(limit, 1)
             raise decline(request, binding)
-        if settled + min(request.tied, account.held) + nanos > limit:
+        if (
+            request.tied
+            and settled + min(_tied(txn, request, account, ticket), account.held) + nanos > limit
+        ):
             raise decline(request, binding)
         blocked.append(binding)
     return blocked
+
+
+def _tied(txn: Transaction, request: HoldRequest, account: Account, ticket: int | None) -> int:
+    """Held money that nothing frees while calls nested in open streams wait, this one among them."""
+    others = (
+        w.tied for w in txn.waiting() if w.tied and w.ticket != ticket and account.key in w.blocked
+    )
+    return request.tied + sum(others)
 
 
 def _behind(txn: Transaction, bound: Bound, ticket: int | None) -> list[Binding]:

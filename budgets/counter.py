@@ -14,6 +14,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .admission import MustWait, Rules
@@ -165,10 +166,8 @@ class Counter:
         except (BudgetError, OSError) as error:
             self._undo()
             return self._failed(batch, error)
-        except Exception as error:  # one entry is at fault, not the others  # noqa: BLE001
+        except Exception:  # one entry is at fault, not the others: find it  # noqa: BLE001
             self._undo()
-            if len(batch) == 1 and not self._waiters:
-                return [(batch[0], self._refused(error))]
         return self._one_by_one([*batch, *self._waiters])
 
     def _one_by_one(self, operations: Sequence[Operation]) -> Done:
@@ -269,9 +268,7 @@ class Counter:
             operation.waiting = self._rules.queue_up(txn, request, result)
             self._newcomers.append(operation)
         elif place.blocked != result.blocked:
-            operation.waiting = Waiting(
-                ticket=place.ticket, owner=place.owner, nanos=request.nanos, blocked=result.blocked
-            )
+            operation.waiting = replace(place, blocked=result.blocked)
             txn.put_waiting(operation.waiting)
         return _WAITS
 
@@ -291,7 +288,8 @@ class Counter:
             place = operation.waiting
             if place is None or id(operation) in left:
                 continue
-            if not operation.withdrawn and not shut.isdisjoint(place.blocked):
+            stands_in_line = not operation.withdrawn and not place.tied
+            if stands_in_line and not shut.isdisjoint(place.blocked):
                 continue
             result = self._step(txn, operation, at_us)
             if result is _WAITS:
@@ -438,7 +436,8 @@ class ThreadedCounter(Counter):
                     done = self._timed(batch, wait=True)
                 deliver_all(done)
         kept = [(operation, self._closed_error()) for operation in self._again]
-        done = self._finish(self._last)
+        with self._at_work:  # a loop may be in the middle of its last turn
+            done = self._finish(self._last)
         deliver_all([*kept, *done[:-1]])
         self._answer = done[-1][1]
 

@@ -219,12 +219,16 @@ class CapChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A call that waits for held money: its ticket, and the accounts that are in its way."""
+    """A call that waits for held money: its ticket, and the accounts that are in its way.
+
+    ``tied`` is money that is not freed while it waits: that of the streams it is nested in.
+    """
 
     ticket: int
     owner: str
     nanos: int
     blocked: tuple[tuple[tuple[str, str, str], str, str], ...]
+    tied: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

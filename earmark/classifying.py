@@ -267,6 +267,7 @@ async def _work(job: _Job, client: dict[str, Any]) -> int:
                 if run.stopped is None:
                     job.view.quote(job.task, estimate, job.cap)
                 code, progress = await _classify(job, run, results, estimate)
+                await run.drain()
                 summary = _summary(job, estimate, code, run=run, progress=progress, results=results)
         job.view.summary(summary)
     return int(code)
@@ -366,8 +367,6 @@ def _summary(
     """The summary, as ``--json`` prints it."""
     from .output import money
 
-    if run is not None:
-        run.drain()
     balance = None if run is None else run.balance
     return {
         "run": job.place.run,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,7 @@ from typing import Any, Self
 from anthropic import Anthropic, AsyncAnthropic
 
 from budgets.caps import Cap
-from budgets.errors import BudgetError
+from budgets.errors import BudgetError, LedgerUnavailable
 from budgets.ledger import Ledger
 from budgets.money import format_usd
 from budgets.prices import PriceBook
@@ -209,7 +209,7 @@ class Run:
         for task in list(self._tasks):
             task.cancel()
 
-    @contextmanager
+    @contextlib.contextmanager
     def tracking(self) -> Iterator[None]:
         """Have ``cancel`` reach the current task while it is inside; for agents and patterns."""
         task = asyncio.current_task()
@@ -275,6 +275,7 @@ class Run:
         try:
             if self._async_client is not None:
                 await self._async_client.close()
+            await self.drain()
         finally:
             self._kill_switch.__exit__(kind, error, trace)
             self.close(self._outcome(error))
@@ -305,16 +306,24 @@ class Run:
         if self._owns_ledger:
             self.ledger.close()
 
-    def drain(self) -> None:
+    async def drain(self) -> None:
         """Wait until every end of a call so far is written; after a cancellation some are still on their way."""
+        self._drain()
+        await asyncio.sleep(
+            0
+        )  # holds that were made for calls given up meanwhile land, and are void
+        self._drain()
+
+    def _drain(self) -> None:
         # A no-op of the ledger comes after everything that was handed to it before.
-        self.ledger.drop_cap(Cap("0", scope=join_scope(self.scope, "drain")))
+        with contextlib.suppress(LedgerUnavailable):  # closed: all is written
+            self.ledger.drop_cap(Cap("0", scope=join_scope(self.scope, "drain")))
 
     def _save(self, outcome: Outcome | None) -> None:
         balance = None
         try:
             if outcome is not None:
-                self.drain()
+                self._drain()
             balance = self.balance
         except BudgetError as error:
             logger.error("%s", error)  # noqa: TRY400

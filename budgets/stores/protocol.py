@@ -22,7 +22,7 @@ class EntryRefused(Exception):
     """A transaction can't be written because of what is in it; the storage itself is well."""
 
 
-class StoreBusy(Exception):  # noqa: N818 - never leaves the ledger
+class StoreBusy(Exception):
     """Another thread or process is writing just now."""
 
 

@@ -14,7 +14,7 @@ OPEN_HOLD = "id, nanos, scopes, kinds, held_at, model, owner, state, note"
 CAP = "scope, per, tz, nanos, owner, since, fallback, dropped, after"
 ACCOUNT = "cap_scope, cap_per, cap_tz, subject, window, posted, held, in_doubt, latched"
 OWNER = "id, host, pid, started_ms"
-WAITING = "ticket, owner, nanos, blocked"
+WAITING = "ticket, owner, nanos, blocked, tied"
 
 
 #: A note must never keep a charge from being written: what JSON doesn't know is written as its text, and
@@ -150,4 +150,4 @@ def owner_of(row: tuple[Any, ...]) -> Owner:
 def waiting_of(row: tuple[Any, ...]) -> Waiting:
     """A row of ``WAITING``."""
     blocked = tuple((tuple(cap), subject, window) for cap, subject, window in json.loads(row[3]))
-    return Waiting(ticket=row[0], owner=row[1], nanos=row[2], blocked=blocked)
+    return Waiting(ticket=row[0], owner=row[1], nanos=row[2], blocked=blocked, tied=row[4])

@@ -283,8 +283,14 @@ class SqliteTransaction:
         """See ``protocol.Transaction``."""
         self._queue()[waiting.ticket] = waiting
         self._db.execute(
-            f"INSERT OR REPLACE INTO waiting ({rows.WAITING}) VALUES (?, ?, ?, ?)",
-            (waiting.ticket, waiting.owner, waiting.nanos, rows.dumps(waiting.blocked)),
+            f"INSERT OR REPLACE INTO waiting ({rows.WAITING}) VALUES (?, ?, ?, ?, ?)",
+            (
+                waiting.ticket,
+                waiting.owner,
+                waiting.nanos,
+                rows.dumps(waiting.blocked),
+                waiting.tied,
+            ),
         )
 
     def drop_waiting(self, ticket: int) -> None:

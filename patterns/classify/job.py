@@ -150,7 +150,10 @@ class _Job:
         """The row of an answer that was paid before."""
         row = self.results.get(document.path)
         if row is not None and row.identity == identity and row.outcome.is_final:
-            return row.as_reused()
+            if not self._spending.differs(identity):
+                return row.as_reused()
+            # Killed before the end of its call was on disk: the ledger's word on the money counts.
+            return self._row(document, row.outcome, row.reason, label=row.label).as_reused()
         paid = self._spending.answer(identity)
         if paid is None:
             return None

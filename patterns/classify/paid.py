@@ -101,6 +101,11 @@ class Spending:
         """The answer that was paid for a document, whatever its name."""
         return self._answers.get(identity)
 
+    def differs(self, identity: str) -> bool:
+        """Whether the ledger has another sum for a document than the rows."""
+        rest = self._open.get(identity)
+        return rest is not None and bool(rest.posted_nanos or rest.in_doubt_nanos)
+
     def take(self, path: str, identity: str) -> Spent:
         """What earlier tries of a document cost: those in its row, and those that have no row yet."""
         spent = Spent()

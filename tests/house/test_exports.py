@@ -63,13 +63,10 @@ IMPORT_COSTS = [
         id="budgets",
     ),
     pytest.param(
-        "orchestrator",
+        "patterns",
         ("orchestrator.simulator", "apsw", "typer", "rich", "genai_prices"),
         None,
-        id="orchestrator",
-    ),
-    pytest.param(
-        "patterns", ("orchestrator.simulator", "apsw", "typer", "rich"), None, id="patterns"
+        id="patterns",
     ),
     pytest.param(
         "earmark.main", ("anthropic", "rich", "apsw", "genai_prices", "budgets"), 260, id="earmark"

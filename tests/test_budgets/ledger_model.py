@@ -121,6 +121,10 @@ class Model:
             short = short or posted + doubt + held + new.nanos > cap.nanos
         return "short" if short else "held"
 
+    def adjust(self, hold_id: str, nanos: int) -> None:
+        self.meet(self.holds[hold_id])
+        self.holds[hold_id].posted = nanos
+
     def end(self, hold_id: str, kind: str, nanos: int = 0) -> str:
         """The kind of the line that is written, or why there is none."""
         hold = self.holds.get(hold_id)

@@ -47,8 +47,8 @@ def test_the_suite_runs_as_a_whole_and_names_what_is_broken() -> None:
     """One call runs all contracts; a store that forgets a hold fails by number and sentence."""
 
     class Forgetful(MemoryStore):
-        def transaction(self) -> Iterator[object]:  # type: ignore[override]
-            manager = super().transaction()
+        def transaction(self, *, wait: bool = True) -> Iterator[object]:  # type: ignore[override]
+            manager = super().transaction(wait=wait)
             step = manager.__enter__()
             step.put_hold = lambda hold: None  # type: ignore[method-assign]
 

@@ -11,12 +11,14 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from budgets.ledger import Ledger
+from orchestrator.journal import read_journal
 from orchestrator.simulator import Fault, SimulatorThread, running_simulator
 
 from .classifying import (
@@ -525,8 +527,13 @@ def test_twice_interrupted_it_leaves_at_once(folder: Path, server: SimulatorThre
         server.arrived(2)
         process.send_signal(signal.SIGINT)
         until_stopped(folder)
+        pressed = datetime.now(UTC)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=2)
+        out, err = process.communicate(timeout=20)
+    (journal,) = folder.rglob("journal.jsonl")
+    ended = list(read_journal(journal))[-1]
+    assert ended["event"] == "end"
+    assert datetime.fromisoformat(ended["at"]) - pressed < timedelta(seconds=2)
     assert process.returncode == 130, err
     proof = Proof(where=folder).check(json.loads(out))
     assert proof.outcomes == {"ok": 1, "cancelled": 19} | proof.outcomes

@@ -32,7 +32,7 @@ class Stage:
     def prove(self) -> None:
         """Nothing is held, no slot is taken, every line adds up, and the server billed no more."""
         gc.collect()
-        self.run.drain()
+        self.run._drain()
         check, balance = self.run.ledger.check(), self.run.balance
         assert check.findings == []
         assert check.overruns == []

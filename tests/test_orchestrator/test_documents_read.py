@@ -368,8 +368,8 @@ async def test_reading_in_threads_gives_the_same_rows(tmp_path: Path) -> None:
 
 
 def test_every_example_ticket_ends_in_one_row() -> None:
-    """The tickets that come with Earmark show each kind of row that needs no odd file system."""
-    rows = [read(found) for found in find(EXAMPLES / "tickets")]
+    """The files that come with Earmark show each kind of row that needs no odd file system."""
+    rows = [read(one) for name in ("tickets", "odd-files") for one in find(EXAMPLES / name)]
     problems = {row.path: row.outcome for row in rows if isinstance(row, Problem)}
     encodings = {row.encoding for row in rows if isinstance(row, Document)}
 
