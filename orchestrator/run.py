@@ -119,7 +119,7 @@ class Run:
         self._entered_by: asyncio.Task[Any] | None = None
         self._kill_switch = KillSwitch(self._interrupt, self._leave, self.close)
         self._listens = kill_switch
-        self._passes = Passes(str(_base_url(self._client_options)))
+        self._passes = Passes()
         self.meter = Meter(
             self.ledger,
             self.scope,
@@ -131,21 +131,26 @@ class Run:
             listener=_RunListener(self),
             passes=self._passes,
         )
-        try:
-            own = () if cap is None else (Cap(cap, scope=self.scope, owner="the run"),)
-            # First of all: a run of this id that is under way elsewhere keeps its caps.
-            self.folder = RunFolder(self._place(folder), self.id)
-            for one in (*own, *caps):
-                self.ledger.set_cap(one)
-        except BaseException:
-            if hasattr(self, "folder"):
-                self.folder.close()
-            if self._owns_ledger:
-                self.ledger.close()
-            raise
+        self.folder = self._open_folder(folder, cap, caps)
         self.journal = Journal(self.folder.journal, self.id)
         self.journal.write("run", name=name, scope=self.scope, ledger=self.ledger.name)
         self._save(None)
+
+    def _open_folder(self, folder: Path | None, cap: object, caps: Iterable[Cap]) -> RunFolder:
+        """The folder, locked; and then the caps: a run of this id that is under way elsewhere keeps its own."""
+        opened: RunFolder | None = None
+        try:
+            own = () if cap is None else (Cap(cap, scope=self.scope, owner="the run"),)
+            opened = RunFolder(self._place(folder), self.id)
+            for one in (*own, *caps):
+                self.ledger.set_cap(one)
+        except BaseException:
+            if opened is not None:
+                opened.close()
+            if self._owns_ledger:
+                self.ledger.close()
+            raise
+        return opened
 
     def _place(self, folder: Path | None) -> Path | None:
         if folder is not None or self.ledger.path is None:
@@ -161,6 +166,7 @@ class Run:
             self._async_client = guarded_async_client(
                 self.meter, self._passes, pool=self._pool(), **self._client_options
             )
+            self._passes._prefix = self._async_client.base_url.path.rstrip("/")
         return self._async_client
 
     @property
@@ -170,6 +176,7 @@ class Run:
             self._sync_client = guarded_client(
                 self.meter, self._passes, pool=self._pool(), **self._client_options
             )
+            self._passes._prefix = self._sync_client.base_url.path.rstrip("/")
         return self._sync_client
 
     def _pool(self) -> int:
@@ -406,10 +413,6 @@ class _RunListener:
             unit=call.unit,
             **fields,
         )
-
-
-def _base_url(options: dict[str, Any]) -> Any:
-    return options.get("base_url") or os.environ.get("ANTHROPIC_BASE_URL", "")
 
 
 def new_run_id(name: str) -> str:

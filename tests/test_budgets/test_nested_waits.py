@@ -22,6 +22,12 @@ def dollars(ledger: Ledger, amount: int, *, tied: int = 0):
     return replace(ledger.request(amount * 10**9, scope="app"), tied=tied * 10**9)
 
 
+async def test_a_call_larger_than_its_cap_never_waits(ledger: Ledger) -> None:
+    """Nothing that could be freed would make room for it."""
+    with pytest.raises(BudgetExceeded, match="more than the whole cap"):
+        await asyncio.wait_for(ledger.hold_async(dollars(ledger, 13)), 10)
+
+
 async def test_two_calls_nested_in_streams_do_not_wait_for_each_other(ledger: Ledger) -> None:
     """Each holds what the other needs: the second to wait is declined, and its stream's end frees the first."""
     first = await ledger.hold_async(dollars(ledger, 4))

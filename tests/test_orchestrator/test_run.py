@@ -134,7 +134,8 @@ async def test_a_second_run_of_the_same_id_is_refused_and_changes_nothing(tmp_pa
 async def test_a_base_url_with_a_path_is_no_way_around() -> None:
     """Behind a gateway with a prefix the free token counter passes, and everything else is metered."""
     run = Run(ledger=Ledger(), client={"base_url": "http://127.0.0.1:9/proxy", "api_key": KEY})
-    assert run._passes._prefix == "/proxy"
+    async with run.client:
+        assert run._passes._prefix == "/proxy"
     run.close()
     run.ledger.close()
 

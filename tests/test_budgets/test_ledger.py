@@ -1,0 +1,714 @@
+"""The ledger's promises to its callers: exactly once, never past a cap, and words that help."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from budgets.caps import Cap
+from budgets.errors import (
+    AlreadyEnded,
+    BudgetExceeded,
+    Declined,
+    LedgerError,
+    LedgerUnavailable,
+    UnknownHold,
+)
+from budgets.ledger import Ledger
+from budgets.money import MAX_NANOS
+from budgets.records import Ending, HoldRequest
+from budgets.scopes import Place, scope
+from budgets.testing import ManualClock
+
+from .conftest import MakeLedger
+
+DOLLAR = 1_000_000_000
+
+
+def dollars(amount: str) -> int:
+    """Nano-dollars."""
+    return int(Decimal(amount) * DOLLAR)
+
+
+# ---- never past a cap ---------------------------------------------------------------------------------
+
+
+async def test_parallel_calls_admit_exactly_as_many_as_fit(make_ledger: MakeLedger) -> None:
+    """Of N calls at the same moment exactly cap / bound are admitted, whatever N is (O-01, O-05)."""
+    ledger = make_ledger(Cap("1", scope="app"))
+    asked = [
+        ledger.hold_async(ledger.request(dollars("0.11"), scope="app/run", wait=False))
+        for _ in range(100)
+    ]
+    results = await asyncio.gather(*asked, return_exceptions=True)
+    assert sum(not isinstance(r, BaseException) for r in results) == 9
+    assert all(isinstance(r, BudgetExceeded) for r in results if isinstance(r, BaseException))
+    assert ledger.balance("app").held == Decimal("0.99")
+    assert ledger.balance("app").remaining == Decimal("0.01")
+
+
+def test_threads_admit_exactly_as_many_as_fit(make_ledger: MakeLedger) -> None:
+    """The same for threads; sums lose no increment (O-08)."""
+    ledger = make_ledger(Cap("1", scope="app"))
+
+    def call(_: int) -> bool:
+        try:
+            hold = ledger.hold(ledger.request(dollars("0.10"), scope="app", wait=False))
+        except BudgetExceeded:
+            return False
+        ledger.settle(hold, dollars("0.10"))
+        return True
+
+    with ThreadPoolExecutor(16) as pool:
+        assert sum(pool.map(call, range(64))) == 10
+    assert ledger.balance("app").posted == 1
+    assert ledger.check().ok
+
+
+def test_a_child_draws_on_every_ancestor(make_ledger: MakeLedger) -> None:
+    """A nested call is limited by the least of all caps around it, and the decline names that one (O-06)."""
+    ledger = make_ledger(
+        Cap("1", scope="app"), Cap("0.50", scope="app/run"), Cap("9", scope="app/run/a")
+    )
+    ledger.settle(ledger.hold(ledger.request(dollars("0.40"), scope="app/run/a")), dollars("0.40"))
+    with pytest.raises(BudgetExceeded) as caught:
+        ledger.hold(ledger.request(dollars("0.20"), scope="app/run/a"))
+    assert caught.value.scope == "app/run"
+    ledger.settle(ledger.hold(ledger.request(dollars("0.60"), scope="app/other")), dollars("0.55"))
+    assert ledger.balance("app/run/a").remaining == Decimal(0), (
+        "the scope was declined and stays so"
+    )
+    assert ledger.balance("app").remaining == Decimal("0.05")
+
+
+def test_several_scopes_are_all_or_nothing(make_ledger: MakeLedger) -> None:
+    """A call that draws on two scopes is held in both or in neither."""
+    ledger = make_ledger(Cap("1", scope="a"), Cap("0.10", scope="b"))
+    both = Place(scopes=("a", "b"))
+    with pytest.raises(BudgetExceeded, match="scope 'b'"):
+        ledger.hold(HoldRequest(id="h1", nanos=dollars("0.20"), place=both))
+    assert ledger.balance("a").held == 0
+    ledger.hold(HoldRequest(id="h2", nanos=dollars("0.05"), place=both))
+    assert (ledger.balance("a").held, ledger.balance("b").held) == (
+        Decimal("0.05"),
+        Decimal("0.05"),
+    )
+    assert ledger.balance("").held == Decimal("0.05"), "counted once in what is around both"
+
+
+def test_a_zero_bound_is_always_admitted(make_ledger: MakeLedger) -> None:
+    """A call whose bound is $0 passes an exhausted, latched and $0 cap (H-11)."""
+    ledger = make_ledger(Cap("0", scope="app"), Cap("0", per="call"))
+    with pytest.raises(BudgetExceeded):
+        ledger.hold(ledger.request(1, scope="app"))
+    ledger.void(ledger.hold(ledger.request(0, scope="app")))
+
+
+def test_caps_per_call_agent_and_run(make_ledger: MakeLedger) -> None:
+    """Caps per call, agent and run apply to each one below their scope by itself."""
+    ledger = make_ledger(
+        Cap("0.30", per="call", scope="app"), Cap("0.50", per="agent"), Cap("0.80", per="run")
+    )
+    with pytest.raises(
+        BudgetExceeded, match=r"\$0.30 per call on scope 'app'.*more than the whole cap"
+    ):
+        ledger.hold(ledger.request(dollars("0.31"), scope="app"))
+    spent = []
+    for run in ("r1", "r2"):
+        for agent in ("a", "b"):
+            with scope(agent):
+                for _ in range(3):
+                    try:
+                        hold = ledger.hold(ledger.request(dollars("0.20"), scope=f"app/{run}"))
+                    except BudgetExceeded as error:
+                        spent.append((error.scope, str(error.cap.per)))
+                    else:
+                        ledger.settle(hold, dollars("0.20"))
+    assert spent == [
+        ("app/r1/a", "agent"),
+        ("app/r1/b", "agent"),
+        ("app/r2/a", "agent"),
+        ("app/r2/b", "agent"),
+    ]
+    for _ in range(2):
+        with scope("c"), pytest.raises(BudgetExceeded) as caught:
+            ledger.hold(ledger.request(dollars("0.20"), scope="app/r1"))
+        assert (caught.value.scope, caught.value.cap.per) == ("app/r1", "run")
+
+
+def test_an_agents_cap_holds_for_what_is_nested_in_it(make_ledger: MakeLedger) -> None:
+    """What runs below an agent draws on the agent's cap too, by whatever name."""
+    ledger = make_ledger(Cap("0.50", per="agent"))
+    with scope("lead"):
+        ledger.settle(ledger.hold(ledger.request(dollars("0.30"), scope="app")), dollars("0.30"))
+        with scope("worker"):
+            with pytest.raises(BudgetExceeded) as caught:
+                ledger.hold(ledger.request(dollars("0.30"), scope="app"))
+            assert caught.value.scope == "app/lead"
+    assert ledger.check().ok
+
+
+def test_fallback_caps_bind_only_what_nothing_else_covers(make_ledger: MakeLedger) -> None:
+    """A cap of one's own, of whatever kind, takes the place of the defaults where it applies (H-10)."""
+    ledger = make_ledger(
+        Cap("50", scope="app"),
+        Cap("9", per="call", scope="tools"),
+        fallback=[Cap("2", per="call", owner="default"), Cap("5", per="day", owner="default")],
+    )
+    ledger.hold(ledger.request(dollars("30"), scope="app"))
+    with pytest.raises(BudgetExceeded, match=r"\$2.00 per call on everything, set by default"):
+        ledger.hold(ledger.request(dollars("3"), scope="elsewhere"))
+    with pytest.raises(
+        BudgetExceeded, match=r"\$5.00 per day \(UTC\) on everything, set by default"
+    ):
+        ledger.hold(ledger.request(dollars("6"), scope="tools"))
+    assert ledger.check().ok
+
+
+def test_the_documented_defaults_apply_without_any_cap(make_ledger: MakeLedger) -> None:
+    """A ledger that nobody set a cap on is not without one, real or simulated (O-17)."""
+    ledger = make_ledger(fallback=Ledger()._fallback)
+    for path in ("app", "simulated/app"):
+        with pytest.raises(BudgetExceeded, match=r"\$2.00 per call"):
+            ledger.hold(ledger.request(dollars("2.01"), scope=path))
+        ledger.hold(ledger.request(dollars("2"), scope=path))
+        with pytest.raises(BudgetExceeded, match=r"\$5.00 per run"):
+            ledger.hold(ledger.request(dollars("2"), scope=path, wait=False))
+            ledger.hold(ledger.request(dollars("2"), scope=path, wait=False))
+
+
+def test_a_fallback_never_replaces_what_somebody_said(file_ledger: MakeLedger) -> None:
+    """A cap with the key of a fallback keeps its amount when a further process opens with that fallback."""
+    fallback = [Cap("5", per="day")]
+    file_ledger(Cap("20", per="day"), fallback=fallback)
+    second = file_ledger(fallback=fallback)
+    second.hold(second.request(dollars("15")))
+    assert [e.cap.amount for e in second.caps()] == [20]
+
+
+def test_lifting_a_cap_brings_back_the_fallback_that_it_replaced(make_ledger: MakeLedger) -> None:
+    """When the cap that stood in front of a fallback goes, calls are not without any."""
+    ledger = make_ledger(Cap("20", per="day"), fallback=[Cap("5", per="day")])
+    ledger.drop_cap(Cap("0", per="day"))
+    with pytest.raises(BudgetExceeded, match=r"\$5.00 per day"):
+        ledger.hold(ledger.request(dollars("6")))
+    ledger.drop_cap(Cap("0", scope="nowhere"))
+
+
+# ---- the caps of a context ------------------------------------------------------------------------------
+
+
+def test_a_cap_that_comes_with_a_block_binds_inside_it(make_ledger: MakeLedger) -> None:
+    """A block's cap limits all that is called in it, and only that."""
+    ledger = make_ledger()
+    with scope("researcher", cap="0.50"):
+        ledger.settle(ledger.hold(ledger.request(dollars("0.40"), scope="app")), dollars("0.40"))
+        with scope("deeper"), pytest.raises(BudgetExceeded) as caught:
+            ledger.hold(ledger.request(dollars("0.20"), scope="app"))
+    assert (caught.value.scope, caught.value.posted) == ("app/researcher", Decimal("0.40"))
+    ledger.hold(ledger.request(dollars("7"), scope="app"))
+
+
+def test_the_ledgers_word_counts_once_a_blocks_cap_is_set(file_ledger: MakeLedger) -> None:
+    """A cap raised by a person stays raised, though the block that first set it goes on (rule: the latest word)."""
+    ledger, operator = file_ledger(), file_ledger()
+    with scope("job", cap="0.10"):
+        ledger.settle(ledger.hold(ledger.request(dollars("0.10"), scope="app")), dollars("0.10"))
+        with pytest.raises(BudgetExceeded):
+            ledger.hold(ledger.request(dollars("0.10"), scope="app"))
+        operator.set_cap(Cap("0.30", scope="app/job"))
+        ledger.hold(ledger.request(dollars("0.10"), scope="app"))
+    with ledger.reader() as reader:
+        assert len(reader.cap_history()) == 2
+
+
+def test_a_second_meter_inside_a_block_draws_on_both(make_ledger: MakeLedger) -> None:
+    """Another base inside a block can't escape the block's cap, nor its own."""
+    ledger = make_ledger(Cap("0.30", scope="tools"))
+    with scope("job", cap="0.50"):
+        ledger.hold(ledger.request(dollars("0.20"), scope="app"))
+        ledger.hold(ledger.request(dollars("0.20"), scope="tools"))
+        with pytest.raises(BudgetExceeded, match="app/job"):
+            ledger.hold(ledger.request(dollars("0.20"), scope="tools", wait=False))
+    with pytest.raises(BudgetExceeded, match="scope 'tools'"):
+        ledger.hold(ledger.request(dollars("0.20"), scope="tools", wait=False))
+    assert ledger.balance("app/job").held == Decimal("0.40")
+
+
+async def test_tasks_threads_and_workers_inherit_the_blocks_cap(make_ledger: MakeLedger) -> None:
+    """Tasks and ``to_thread`` inside a block draw on its cap, in sum."""
+    ledger = make_ledger()
+
+    async def task() -> bool:
+        try:
+            await ledger.hold_async(ledger.request(dollars("0.10"), scope="app", wait=False))
+        except BudgetExceeded:
+            return False
+        return True
+
+    def work() -> bool:
+        try:
+            ledger.hold(ledger.request(dollars("0.10"), scope="app", wait=False))
+        except BudgetExceeded:
+            return False
+        return True
+
+    async with scope("job", cap="0.50"):
+        done = await asyncio.gather(
+            *(task() for _ in range(4)), *(asyncio.to_thread(work) for _ in range(4))
+        )
+    assert sum(done) == 5
+
+
+# ---- the latch (rule 13) --------------------------------------------------------------------------------
+
+
+def test_a_decline_for_posted_money_stays_although_less_would_fit(make_ledger: MakeLedger) -> None:
+    """After a decline for posted money even a smaller call is declined, until the cap is raised."""
+    ledger = make_ledger(Cap("1", scope="app"))
+    ledger.settle(ledger.hold(ledger.request(dollars("0.90"), scope="app/a")), dollars("0.90"))
+    with pytest.raises(BudgetExceeded) as first:
+        ledger.hold(ledger.request(dollars("0.20"), scope="app/a"))
+    assert not first.value.latched
+    with pytest.raises(BudgetExceeded, match="declined before and stays so") as second:
+        ledger.hold(ledger.request(dollars("0.01"), scope="app/b"))
+    assert second.value.latched
+    ledger.set_cap(Cap("1", scope="app", owner="somebody"))
+    with pytest.raises(BudgetExceeded):
+        ledger.hold(ledger.request(dollars("0.01"), scope="app"))
+    ledger.set_cap(Cap("1.05", scope="app"))
+    ledger.hold(ledger.request(dollars("0.01"), scope="app"))
+
+
+def test_the_latch_outlives_the_process(file_ledger: MakeLedger) -> None:
+    """A new process finds the scope as shut as the old one left it."""
+    first = file_ledger(Cap("1", scope="app"))
+    first.settle(first.hold(first.request(dollars("0.90"), scope="app")), dollars("0.90"))
+    with pytest.raises(BudgetExceeded):
+        first.hold(first.request(dollars("0.20"), scope="app"))
+    first.close()
+    second = file_ledger(Cap("1", scope="app"))
+    with pytest.raises(BudgetExceeded, match="declined before"):
+        second.hold(second.request(1, scope="app"))
+
+
+def test_the_latch_goes_with_the_window(make_ledger: MakeLedger, clock: ManualClock) -> None:
+    """The next window is open, and the one before is still shut when the clock is set back."""
+    ledger = make_ledger(Cap("1", per="day", scope="app"))
+    ledger.settle(ledger.hold(ledger.request(dollars("0.90"), scope="app")), dollars("0.90"))
+    with pytest.raises(BudgetExceeded) as caught:
+        ledger.hold(ledger.request(dollars("0.20"), scope="app"))
+    assert caught.value.reopens_at == datetime(2026, 11, 30, tzinfo=UTC)
+    clock.set(caught.value.reopens_at)
+    ledger.void(ledger.hold(ledger.request(dollars("0.20"), scope="app")))
+    clock.move(seconds=-1)
+    with pytest.raises(BudgetExceeded, match="declined before"):
+        ledger.hold(ledger.request(1, scope="app"))
+
+
+@pytest.mark.parametrize("reason", ["too large", "held", "doubt", "asking"])
+def test_other_declines_do_not_latch(make_ledger: MakeLedger, reason: str) -> None:
+    """A call larger than the cap, held money, money in doubt, and a mere question shut nothing."""
+    ledger = make_ledger(Cap("1", scope="app"))
+    hold = ledger.hold(ledger.request(dollars("0.90"), scope="app"))
+    request = ledger.request(dollars("0.20"), scope="app", wait=False)
+    match reason:
+        case "too large":
+            request = ledger.request(dollars("1.20"), scope="app")
+        case "doubt":
+            ledger.doubt(hold)
+        case "asking":
+            ledger.settle(hold, dollars("0.90"))
+            request = ledger.request(dollars("0.20"), scope="app", latch=False)
+    with pytest.raises(BudgetExceeded) as caught:
+        ledger.hold(request)
+    assert not caught.value.latched
+    ledger.hold(ledger.request(dollars("0.10"), scope="app"))
+
+
+# ---- a hold ends exactly once ---------------------------------------------------------------------------
+
+ENDS = ["settle", "void", "doubt", "resolve"]
+
+
+def ended(ledger: Ledger, first: str) -> str:
+    """A hold that has been brought into a state; its id."""
+    hold = ledger.hold(ledger.request(100, scope="app"))
+    for step in {"open": [], "resolved": ["doubt", "resolve"]}.get(first, [first]):
+        ledger.end(Ending(hold=hold.id, kind=step, nanos=60))  # type: ignore[arg-type]
+    return hold.id
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "outcome"),
+    [
+        ("open", "settle", "settle"),
+        ("open", "void", "void"),
+        ("open", "doubt", "doubt"),
+        ("open", "resolve", LedgerError),
+        ("settle", "settle", AlreadyEnded),
+        ("settle", "void", AlreadyEnded),
+        ("settle", "doubt", AlreadyEnded),
+        ("settle", "resolve", AlreadyEnded),
+        ("void", "settle", AlreadyEnded),
+        ("void", "doubt", AlreadyEnded),
+        ("doubt", "settle", "resolve"),
+        ("doubt", "void", "resolve"),
+        ("doubt", "doubt", AlreadyEnded),
+        ("doubt", "resolve", "resolve"),
+        ("resolved", "settle", AlreadyEnded),
+        ("resolved", "resolve", AlreadyEnded),
+    ],
+)
+def test_every_way_to_end_a_hold_from_every_state(
+    make_ledger: MakeLedger, state: str, kind: str, outcome: object
+) -> None:
+    """A hold ends once; one in doubt may still be settled or voided by its holder, as a resolve."""
+    ledger = make_ledger()
+    hold_id = ended(ledger, state)
+    lines = len(list(ledger.lines()))
+    ending = Ending(hold=hold_id, kind=kind, nanos=70)  # type: ignore[arg-type]
+    if isinstance(outcome, str):
+        line = ledger.end(ending)
+        assert (line.kind, line.posted) == (outcome, 0 if kind in {"void", "doubt"} else 70)
+        assert len(list(ledger.lines())) == lines + 1
+    else:
+        with pytest.raises(outcome) as caught:  # type: ignore[call-overload]
+            ledger.end(ending)
+        assert hold_id in str(caught.value)
+        assert type(caught.value) is outcome
+        assert len(list(ledger.lines())) == lines
+    assert ledger.check().ok
+
+
+@pytest.mark.parametrize("kind", ENDS)
+def test_an_unknown_hold_is_named(make_ledger: MakeLedger, kind: str) -> None:
+    """Ending what never was is an error of its own."""
+    with pytest.raises(UnknownHold, match="hold nobody: no such hold"):
+        make_ledger().end(Ending(hold="nobody", kind=kind))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize("state", ["open", "settle"])
+def test_an_id_is_used_once(make_ledger: MakeLedger, state: str, fresh: bool) -> None:
+    """The same request again is refused and changes nothing, even if it says that its id is fresh."""
+    ledger = make_ledger(Cap("1", scope="app"))
+    hold_id = ended(ledger, state)
+    before = ledger.balance("app")
+    request = HoldRequest(id=hold_id, nanos=5, place=Place(scopes=("app",)), fresh_id=fresh)
+    with pytest.raises(LedgerError):
+        ledger.hold(request)
+    assert ledger.balance("app") == before
+    assert ledger.check().ok
+
+
+def test_only_one_of_many_endings_wins(make_ledger: MakeLedger) -> None:
+    """Many threads that end one hold at once post one line."""
+    ledger = make_ledger()
+    hold = ledger.hold(ledger.request(100, scope="app"))
+
+    def settle(nanos: int) -> bool:
+        try:
+            ledger.settle(hold, nanos)
+        except AlreadyEnded:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(settle, range(1, 40))) == 1
+    assert len(list(ledger.lines())) == 2
+
+
+def test_a_charge_belongs_to_the_window_of_its_hold(
+    make_ledger: MakeLedger, clock: ManualClock
+) -> None:
+    """Settled, resolved or corrected days later, a charge counts in the day its hold was made (W-02)."""
+    ledger = make_ledger(Cap("1", per="day", scope="app"))
+    clock.set("2026-11-29T23:59:59.999999+00:00")
+    settled, doubted = (ledger.hold(ledger.request(dollars("0.30"), scope="app")) for _ in range(2))
+    clock.set("2026-11-30T00:00:00+00:00")
+    ledger.settle(settled, dollars("0.20"))
+    ledger.doubt(doubted)
+    assert ledger.balance("app").remaining == 1
+    ledger.hold(ledger.request(dollars("1"), scope="app"))
+    clock.move(days=3)
+    ledger.resolve(doubted, dollars("0.10"))
+    ledger.adjust(settled, dollars("0.25"), reason="the bill says so")
+    clock.set("2026-11-29T12:00:00+00:00")
+    assert ledger.balance("app").remaining == Decimal("0.65")
+    assert ledger.check().ok
+
+
+@pytest.mark.parametrize(
+    ("day", "hours"), [("2026-03-29", 23), ("2026-10-25", 25), ("2026-06-01", 24)]
+)
+def test_days_of_every_length(
+    make_ledger: MakeLedger, clock: ManualClock, day: str, hours: int
+) -> None:
+    """A day's cap opens at local midnight, after 23, 24 or 25 hours (W-01)."""
+    ledger = make_ledger(Cap("1", per="day", scope="app", tz="Europe/Berlin"))
+    midnight = datetime.fromisoformat(
+        f"{day}T00:00:00+02:00" if day != "2026-03-29" else f"{day}T00:00:00+01:00"
+    )
+    clock.set(midnight)
+    ledger.settle(ledger.hold(ledger.request(dollars("1"), scope="app")), dollars("1"))
+    clock.move(hours=hours, seconds=-1)
+    with pytest.raises(BudgetExceeded) as caught:
+        ledger.hold(ledger.request(1, scope="app"))
+    assert caught.value.reopens_at is not None
+    assert (caught.value.reopens_at - midnight).total_seconds() == hours * 3600
+    clock.move(seconds=1)
+    ledger.hold(ledger.request(dollars("1"), scope="app"))
+
+
+# ---- corrections, overruns, large amounts ---------------------------------------------------------------
+
+
+def test_a_correction_is_a_line_and_the_latest_counts(make_ledger: MakeLedger) -> None:
+    """Corrections leave the old lines, add up to the last amount said, and free or take money (H-07)."""
+    ledger = make_ledger(Cap("1", scope="app"))
+    hold = ledger.hold(ledger.request(dollars("0.90"), scope="app"))
+    with pytest.raises(UnknownHold, match="nothing was posted"):
+        ledger.adjust(hold, 5, reason="too early")
+    ledger.settle(hold, dollars("0.90"))
+    for amount in ("0.10", "0.70", "0", "0.20"):
+        ledger.adjust(hold, dollars(amount), reason="mistyped price")
+        assert ledger.balance("app").posted == Decimal(amount)
+    assert [line.kind for line in ledger.lines(hold=hold.id)] == ["hold", "settle"] + ["adjust"] * 4
+    ledger.hold(ledger.request(dollars("0.80"), scope="app"))
+    for wrong in (-1, MAX_NANOS + 1):
+        with pytest.raises(LedgerError, match="not an amount"):
+            ledger.adjust(hold, wrong, reason="nonsense")
+    with pytest.raises(UnknownHold):
+        ledger.adjust("nobody", 1, reason="x")
+    assert ledger.check().ok
+
+
+def test_corrections_at_the_same_moment_do_not_add_up(make_ledger: MakeLedger) -> None:
+    """Two corrections of one charge in one batch end at one of the two amounts, not at their sum."""
+    ledger = make_ledger()
+    hold = ledger.hold(ledger.request(100))
+    ledger.settle(hold, 50)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda nanos: ledger.adjust(hold, nanos, reason="x"), [10, 20] * 20))
+    assert ledger.balance().posted_nanos in {10, 20}
+    assert ledger.check().ok
+
+
+@pytest.mark.parametrize("way", ["end", "end_async", "end_soon"])
+async def test_an_overrun_is_posted_in_full_and_raises_the_alarm(
+    make_ledger: MakeLedger, caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    """A cost above its hold is posted all the same, marked, and logged as an error, however it was ended."""
+    ledger = make_ledger(Cap("1", scope="app"))
+    hold = ledger.hold(ledger.request(100, scope="app", model="m"))
+    ending = Ending(hold=hold.id, kind="settle", nanos=130)
+    with caplog.at_level(logging.ERROR, "earmark"):
+        if way == "end_async":
+            await ledger.end_async(ending)
+        else:
+            getattr(ledger, way)(ending)
+        assert ledger.balance("app").posted_nanos == 130
+    assert [line.note.get("overrun_nanos") for line in ledger.lines()] == [None, 30]
+    assert "30 nano-dollars more than its bound" in caplog.text
+    assert hold.id in caplog.text
+    result = ledger.check()
+    assert (result.ok, result.overruns) == (True, [hold.id])
+
+
+def test_amounts_up_to_the_limit_and_no_further(make_ledger: MakeLedger) -> None:
+    """Amounts near 2^63 are exact; what would pass it is refused by itself, and nobody else suffers."""
+    ledger = make_ledger()
+    for nanos in (-1, MAX_NANOS + 1):
+        with pytest.raises(LedgerError, match="not an amount"):
+            ledger.hold(ledger.request(nanos, scope="big"))
+    ledger.set_cap(Cap.from_nanos(MAX_NANOS, per=None, scope="big", tz="UTC", owner="code"))
+    first = ledger.hold(ledger.request(MAX_NANOS - 5, scope="big"))
+    ledger.hold(ledger.request(5, scope="big"))
+    with pytest.raises(BudgetExceeded):
+        ledger.hold(ledger.request(1, scope="big", wait=False))
+    with pytest.raises(LedgerError, match="not an amount"):
+        ledger.settle(first, MAX_NANOS + 1)
+    ledger.settle(first, MAX_NANOS - 5)
+    small = ledger.hold(ledger.request(0, scope="big"))
+    with pytest.raises(LedgerError, match="pass what a ledger can hold"):
+        ledger.settle(small, MAX_NANOS)
+    ledger.hold(ledger.request(MAX_NANOS, scope="other"))
+    assert ledger.balance("").held_nanos == MAX_NANOS + 5
+    assert ledger.check().ok
+
+
+def test_odd_notes_spoil_nobodys_money(make_ledger: MakeLedger) -> None:
+    """Notes and names that no database likes are written somehow, or refused alone."""
+    ledger = make_ledger()
+    hold = ledger.hold(
+        ledger.request(
+            9, note={"x": object(), "y": "\ud800", ("t",): 1} if False else {"x": object()}
+        )
+    )
+    ledger.settle(hold, 5, reason={"a", "b"}, text="\ud800\x00")
+    bad = ledger.request(9, note={("not", "text"): 1})
+    with ThreadPoolExecutor(8) as pool:
+        good = [pool.submit(ledger.hold, ledger.request(1)) for _ in range(20)]
+        wrong = pool.submit(ledger.hold, bad)
+        assert all(g.result() for g in good)
+        if wrong.exception() is not None:
+            assert isinstance(wrong.exception(), LedgerError)
+            assert "can't be written" in str(wrong.exception())
+    assert ledger.balance().posted_nanos == 5
+    assert ledger.balance().held_nanos in {20, 29}
+
+
+# ---- words ----------------------------------------------------------------------------------------------
+
+
+def test_a_decline_says_everything(make_ledger: MakeLedger, clock: ManualClock) -> None:
+    """Cap, owner, window, posted, held, in doubt, asked and when it opens again: in words and as values (H-03)."""
+    ledger = make_ledger(Cap("1", per="day", scope="app", tz="Europe/Berlin", owner="earmark.toml"))
+    ledger.settle(ledger.hold(ledger.request(dollars("0.40"), scope="app")), dollars("0.25"))
+    ledger.doubt(ledger.hold(ledger.request(dollars("0.125"), scope="app")))
+    ledger.hold(ledger.request(dollars("0.10"), scope="app"))
+    with pytest.raises(BudgetExceeded) as caught:
+        ledger.hold(ledger.request(dollars("0.80"), scope="app/x"))
+    error = caught.value
+    assert str(error) == (
+        "declined: the cap of $1.00 per day (Europe/Berlin) on scope 'app', set by earmark.toml is in the way "
+        "in day 2026-11-29 (Europe/Berlin): posted $0.25, held $0.225 ($0.125 of it in doubt), asked $0.80; "
+        f"opens again at 2026-11-29T23:00:00+00:00 [{error.id}]"
+    )
+    assert (error.posted, error.held, error.in_doubt) == (
+        Decimal("0.25"),
+        Decimal("0.225"),
+        Decimal("0.125"),
+    )
+    assert (error.asked, error.asked_by, error.scope) == (Decimal("0.80"), "app/x", "app")
+    assert error.reopens_at == datetime(2026, 11, 29, 23, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("amount", "wait", "told"),
+    [
+        ("0.70", True, "what is in doubt counts until it is resolved"),
+        ("0.40", False, "only held money is in the way, and this call does not wait"),
+        ("1.20", True, "one call's bound is more than the whole cap"),
+    ],
+)
+def test_a_decline_says_what_would_help(
+    make_ledger: MakeLedger, amount: str, wait: bool, told: str
+) -> None:
+    """The reason says what to do about it."""
+    ledger = make_ledger(Cap("1", scope="app"))
+    ledger.doubt(ledger.hold(ledger.request(dollars("0.35"), scope="app")))
+    ledger.hold(ledger.request(dollars("0.30"), scope="app"))
+    with pytest.raises(BudgetExceeded, match=told):
+        ledger.hold(ledger.request(dollars(amount), scope="app", wait=wait))
+
+
+def test_tied_money_is_declined_with_its_reason(make_ledger: MakeLedger) -> None:
+    """Money that only the caller itself could free is no reason to wait."""
+    ledger = make_ledger(Cap("1", scope="app"))
+    ledger.hold(ledger.request(dollars("0.80"), scope="app"))
+    with pytest.raises(BudgetExceeded, match="the caller's own open stream"):
+        ledger.hold(ledger.request(dollars("0.40"), scope="app", tied=dollars("0.80")))
+
+
+def test_declines_survive_pickling_with_their_facts(make_ledger: MakeLedger) -> None:
+    """An error that crosses to another process says the same there."""
+    ledger = make_ledger(Cap("1", per="week", scope="app", tz="Asia/Tokyo"))
+    with pytest.raises(BudgetExceeded) as caught:
+        ledger.hold(ledger.request(dollars("2"), scope="app"))
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert type(error) is BudgetExceeded
+    assert str(error) == str(caught.value)
+    for name in (
+        "cap",
+        "window",
+        "posted",
+        "held",
+        "asked",
+        "asked_by",
+        "latched",
+        "id",
+        "reopens_at",
+    ):
+        assert getattr(error, name) == getattr(caught.value, name), name
+    again = pickle.loads(pickle.dumps(AlreadyEnded("words", hold="h", ended_as="void")))
+    assert (str(again), again.hold, again.ended_as) == ("words", "h", "void")
+
+
+# ---- life -----------------------------------------------------------------------------------------------
+
+
+def test_closing_puts_open_holds_in_doubt(file_ledger: MakeLedger) -> None:
+    """A ledger that is closed while calls are under way leaves their holds in doubt, charged in full."""
+    ledger = file_ledger(Cap("1", scope="app"))
+    hold = ledger.hold(ledger.request(dollars("0.60"), scope="app"))
+    ledger.close()
+    after = file_ledger()
+    assert [(h.id, h.state) for h in after.open_holds()] == [(hold.id, "doubt")]
+    with pytest.raises(BudgetExceeded, match="in doubt"):
+        after.hold(after.request(dollars("0.50"), scope="app"))
+    after.resolve(hold, 0)
+    after.hold(after.request(dollars("0.50"), scope="app"))
+
+
+async def test_a_closed_ledger_says_so(make_ledger: MakeLedger) -> None:
+    """After closing nothing is held or ended, and nobody hangs; the figures of a ledger in memory stay."""
+    ledger = make_ledger(Cap("1", scope="app"))
+    hold = ledger.hold(ledger.request(5, scope="app"))
+    ledger.close()
+    ledger.close()
+    for ask in (
+        lambda: ledger.hold(ledger.request(1)),
+        lambda: ledger.settle(hold, 1),
+        lambda: ledger.set_cap(Cap("2")),
+    ):
+        with pytest.raises(LedgerUnavailable, match="it was closed"):
+            ask()
+    with pytest.raises(LedgerUnavailable, match="it was closed"):
+        await ledger.hold_async(ledger.request(1))
+    ledger.end_soon(Ending(hold=hold.id, kind="void"))
+
+
+def test_closing_while_many_work_hangs_nobody(file_ledger: MakeLedger) -> None:
+    """Threads that are in the middle of a call when the ledger is closed all get an answer."""
+    ledger = file_ledger(Cap("1", scope="app"))
+    begun = threading.Barrier(9)
+
+    def work() -> int:
+        begun.wait()
+        for number in range(10_000):
+            try:
+                ledger.settle(ledger.hold(ledger.request(1, scope="app")), 1)
+            except LedgerError:
+                return number
+        return -1
+
+    with ThreadPoolExecutor(8) as pool:
+        futures = [pool.submit(work) for _ in range(8)]
+        begun.wait()
+        ledger.close()
+        assert all(future.result(timeout=20) >= 0 for future in futures)
+    again = file_ledger()
+    result = again.check()
+    assert result.ok
+    assert result.open_holds == 0
+
+
+def test_declines_are_declines(make_ledger: MakeLedger) -> None:
+    """Both noes of the ledger are ``Declined``: nothing was sent; what went wrong inside is a ``LedgerError``."""
+    ledger = make_ledger(Cap("0"))
+    with pytest.raises(Declined):
+        ledger.hold(ledger.request(1))
+    ledger.close()
+    with pytest.raises(Declined):
+        ledger.hold(ledger.request(1))
+    with pytest.raises(LedgerError):
+        Ledger(caps=["5"])  # type: ignore[list-item]
