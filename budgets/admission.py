@@ -288,10 +288,8 @@ def _judge(
                 txn.touch(account)
                 account.latched = max(limit, 1)
             raise decline(request, binding)
-        if (
-            request.tied
-            and settled + min(_tied(txn, request, account, ticket), account.held) + nanos > limit
-        ):
+        tied = _tied(txn, request, account, ticket) if request.tied else 0
+        if settled + min(tied, account.held) + nanos > limit:
             raise decline(request, binding)
         blocked.append(binding)
     return blocked
