@@ -22,9 +22,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from .admission import Rules
+from .answer import Answer, set_result
 from .caps import Cap
 from .check import CheckResult, check_lines
-from .counter import Counter, Deliver, Operation, ThreadedCounter
+from .counter import Counter, Deliver, Operation
 from .defaults import fallback_caps
 from .errors import BudgetError, BudgetExceeded, LedgerError, LedgerUnavailable, UnknownHold
 from .owners import this_process
@@ -33,6 +34,7 @@ from .report import balance_of
 from .scopes import Place, normal_scope, place_of_call
 from .stores.memory import MemoryStore
 from .stores.protocol import Reader, Store, Transaction
+from .threaded_counter import ThreadedCounter
 
 logger = logging.getLogger("earmark")
 
@@ -184,7 +186,7 @@ class Ledger:
             LedgerUnavailable: it could not be written.
             TimeoutError: it had to wait longer than ``timeout_s``; nothing is held.
         """
-        answer = _Answer()
+        answer = Answer()
         operation = Operation(None, answer.set, request=request)
         try:
             self._submit(operation)
@@ -195,7 +197,7 @@ class Ledger:
         assert isinstance(result, Hold)
         return result
 
-    def _give_up(self, operation: Operation, answer: _Answer) -> None:
+    def _give_up(self, operation: Operation, answer: Answer) -> None:
         """The caller is gone. If the hold was made all the same, it is void: nothing was sent."""
         self._counter.withdraw(operation)
         answer.then(self._void_unused)
@@ -218,7 +220,7 @@ class Ledger:
             if future.done():
                 self._void_unused(result)
             else:
-                _set(future, result)
+                set_result(future, result)
 
         operation = Operation(
             None, land, request=request, loop=future.get_loop(), orphaned=self._void_unused
@@ -246,7 +248,7 @@ class Ledger:
             AlreadyEnded, UnknownHold: nothing was changed.
             LedgerUnavailable: it could not be written for several seconds; the hold still counts in full.
         """
-        answer = _Answer()
+        answer = Answer()
         self._submit_end(ending, answer.set)
         line: Line = answer.get(None)
         return line
@@ -258,7 +260,7 @@ class Ledger:
 
         def land(result: Any) -> None:
             if not future.done():
-                _set(future, result)
+                set_result(future, result)
             else:
                 _log_fault(result)
 
@@ -369,9 +371,13 @@ class Ledger:
 
     def reader(self) -> Any:
         """A consistent view of the store, as a context manager; see ``stores.protocol.Reader``."""
+        self.flush()
+        return self._store.reader()
+
+    def flush(self) -> None:
+        """Return when everything that was handed over before is written; every question does this first."""
         self._stay_in_process()
         self._counter.flush()
-        return self._store.reader()
 
     def balance(self, scope: str = "") -> Balance:
         """Posted, held, in doubt and remaining of a scope, everything below it included."""
@@ -448,55 +454,13 @@ class Ledger:
             self._open()
 
     def _run(self, work: Callable[[Transaction, int], Any], *, must: bool = False) -> Any:
-        answer = _Answer()
+        answer = Answer()
         self._submit(Operation(work, answer.set, must=must))
         return answer.get(None)
 
 
 class _UndoSelfCheck(Exception):
     pass
-
-
-class _Answer:
-    """A result handed from the counter's thread to a waiting one."""
-
-    def __init__(self) -> None:
-        self._there = threading.Event()
-        self._result: Any = None
-        self._lock = threading.Lock()
-        self._then: Callable[[Any], None] | None = None
-
-    def set(self, result: Any) -> None:
-        with self._lock:
-            self._result = result
-            self._there.set()
-            late = self._then
-        if late is not None:
-            late(result)
-
-    def then(self, use: Callable[[Any], None]) -> None:
-        """Nobody waits any more: give the result, now or later, to ``use``."""
-        with self._lock:
-            if not self._there.is_set():
-                self._then = use
-                return
-        use(self._result)
-
-    def get(self, timeout_s: float | None) -> Any:
-        if not self._there.wait(timeout_s):
-            raise TimeoutError(
-                f"the ledger did not answer within {timeout_s:g} s: held money was in the way"
-            )
-        if isinstance(self._result, BaseException):
-            raise self._result
-        return self._result
-
-
-def _set(future: asyncio.Future[Any], result: Any) -> None:
-    if isinstance(result, BaseException):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
 
 
 def _log_fault(result: Any) -> None:

@@ -71,7 +71,12 @@ class AdaptiveWidth:
     def succeed(self, now: float, *, fully_used: bool) -> None:
         """A call was answered; grow if all of the width was in use and no hold is on."""
         self._judge(now, fully_used=fully_used)
-        if not fully_used or now < self._held_until or self._limit >= self.maximum or self._is_short:
+        if (
+            not fully_used
+            or now < self._held_until
+            or self._limit >= self.maximum
+            or self._is_short
+        ):
             return
         step = (
             1.0

@@ -10,6 +10,7 @@ import pytest
 from .source import PACKAGES, ROOT, everything, modules, name_of, nodes, text, tree
 
 FILE_MAX = 500
+TEST_FILE_MAX = 800
 FUNCTION_MAX = 70
 GENERIC_NAMES = {
     *("utils", "util", "helpers", "helper", "common", "base", "core", "misc", "manager", "types"),
@@ -18,6 +19,7 @@ GENERIC_NAMES = {
 #: Floats in ``budgets`` that are no money: where, and why. Everything else must be an integer.
 FLOATS = {
     "budgets/counter.py": "seconds to wait",
+    "budgets/threaded_counter.py": "seconds to wait, and how long commits take",
     "budgets/stores/file_lock.py": "seconds to wait",
     "budgets/stores/sqlite.py": "seconds to wait",
     "budgets/prices.py": "how alike two names are",
@@ -28,10 +30,14 @@ FLOATS = {
 
 
 def test_a_file_is_short_enough_to_be_read_at_once() -> None:
-    """No file is longer than 500 lines: split it where its subject splits."""
+    """No file is longer than 500 lines (tests, which are tables: 800): split it where its subject splits."""
     long = {name_of(path): len(text(path).splitlines()) for path in everything()}
 
-    assert {name: lines for name, lines in long.items() if lines > FILE_MAX} == {}
+    assert {
+        name: lines
+        for name, lines in long.items()
+        if lines > (TEST_FILE_MAX if name.startswith("tests/") else FILE_MAX)
+    } == {}
 
 
 def test_a_function_is_short_enough_to_be_seen_at_once() -> None:
