@@ -64,6 +64,10 @@ class CheckResult:
         """True if nothing was found wrong."""
         return not self.findings
 
+    def __bool__(self) -> bool:
+        """As ``ok``, so that ``assert ledger.check()`` says what it seems to say."""
+        return self.ok
+
     @property
     def posted(self) -> Decimal:
         """Dollars."""

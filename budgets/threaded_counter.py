@@ -55,7 +55,7 @@ class ThreadedCounter(Counter):
         with self._lock:
             if not self._closed:
                 self._handed_over += not operation.urgent
-                if operation.request is None or operation.loop is None or self._commit_s > _QUICK_S:
+                if operation.loop is None or self._commit_s > _QUICK_S:
                     self._inbox.put(operation)
                 elif (turn := self._turns.get(operation.loop)) is not None:
                     turn.append(operation)
@@ -69,8 +69,9 @@ class ThreadedCounter(Counter):
         """Return when everything that was handed over before is written."""
         written = threading.Event()
         with self._lock:
-            if self._closed or self._handed_over == self._written:
+            if self._closed or (self._handed_over == self._written and not self._turns):
                 return
+            self._empty_turns()
             self._inbox.put(Operation(_no_work, lambda _: written.set()))
         written.wait()
 
@@ -80,13 +81,17 @@ class ThreadedCounter(Counter):
             if not self._closed:
                 self._closed = True
                 self._last = last
-                for turn in self._turns.values():
-                    for operation in turn:
-                        self._inbox.put(operation)
-                self._turns.clear()
+                self._empty_turns()
                 self._inbox.put(None)
         self._thread.join()
         return self._answer
+
+    def _empty_turns(self) -> None:
+        """What loops have gathered goes to the thread: somebody can't wait for the end of their turns."""
+        for turn in self._turns.values():
+            for operation in turn:
+                self._inbox.put(operation)
+        self._turns.clear()
 
     # ---- on an event loop -----------------------------------------------------------------------
 

@@ -136,13 +136,13 @@ class Meter(Middleware):
                 ending, failure = attempt.of_answer(plain.status_code, body, plain.headers)
         except Exception as error:
             if not attempt.ended:
-                self._end(attempt, attempt.of_failure(error))
+                await self._end_async(attempt, attempt.of_failure(error))
             raise
         except BaseException as error:
             attempt.abandon(error)
             raise
         if ending is not None:
-            self._end(attempt, ending)
+            await self._end_async(attempt, ending)
         if failure is not None and not failure.retryable:
             _do_not_repeat(plain)
         return Answer(response, failure)
@@ -183,13 +183,19 @@ class Meter(Middleware):
             ticket.observe(plain.status_code, plain.headers)
             return response
 
-    def _end(self, attempt: Attempt, ending: Ending) -> None:
-        """Settle first: it is handed to the ledger before the answer is handed to the caller.
-
-        Nobody waits until it is written. Until then its hold counts in full, also if the process is killed.
-        """
+    async def _end_async(self, attempt: Attempt, ending: Ending) -> None:
         attempt.finish(ending)
-        self.ledger.end_soon(ending)
+        await self.write_async(ending)
+
+    async def write_async(self, ending: Ending) -> None:
+        """Write an ending; it is written even if the caller is cancelled meanwhile.
+
+        The answer is paid for, so a fault of the ledger is logged and the hold stays.
+        """
+        try:
+            await self.ledger.end_async(ending)
+        except BudgetError as error:
+            logger.error("%s", error)  # noqa: TRY400 - one sentence, no traceback
 
     # ---- the sync client: the same steps, blocking ------------------------------------------------
 
@@ -278,6 +284,17 @@ class Meter(Middleware):
             plain = _plain(response)
             ticket.observe(plain.status_code, plain.headers)
             return response
+
+    def _end(self, attempt: Attempt, ending: Ending) -> None:
+        attempt.finish(ending)
+        self.write(ending)
+
+    def write(self, ending: Ending) -> None:
+        """As ``write_async``, blocking."""
+        try:
+            self.ledger.end(ending)
+        except BudgetError as error:
+            logger.error("%s", error)  # noqa: TRY400
 
     # ---- steps without waiting --------------------------------------------------------------------
 
@@ -380,6 +397,8 @@ class Meter(Middleware):
             self._listener.declined(error)
 
     def _prepare(self, attempt: Attempt, request: APIRequest) -> APIRequest:
+        if self._listener is not None:
+            self._listener.before_call()  # it may have been stopped while the call waited
         headers = {}
         if self._passes is not None:
             headers[HOLD_HEADER] = self._passes.issue(attempt)

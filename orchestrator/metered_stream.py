@@ -110,11 +110,11 @@ class WatchedAsyncBody(httpx2.AsyncByteStream):
             async for chunk in chunks:
                 ending = None if attempt.ended else take(chunk)
                 if ending is not None:
-                    _end(attempt, ending)
+                    await _end_async(attempt, ending)
                 yield chunk
             ending = self._eye.last()
             if ending is not None:
-                _end(attempt, ending)
+                await _end_async(attempt, ending)
         except BaseException as error:
             # Cancelled, closed or failed: written down without waiting, which may not be possible.
             attempt.abandon(None if isinstance(error, GeneratorExit) else error)
@@ -168,6 +168,11 @@ class WatchedBody(httpx2.SyncByteStream):
             self._body.close()
 
 
+async def _end_async(attempt: Attempt, ending: Ending) -> None:
+    attempt.finish(ending)
+    await attempt.meter.write_async(ending)
+
+
 def _end(attempt: Attempt, ending: Ending) -> None:
     attempt.finish(ending)
-    attempt.meter.ledger.end_soon(ending)
+    attempt.meter.write(ending)

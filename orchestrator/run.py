@@ -322,9 +322,8 @@ class Run:
         self._drain()
 
     def _drain(self) -> None:
-        # A no-op of the ledger comes after everything that was handed to it before.
         with contextlib.suppress(LedgerUnavailable):  # closed: all is written
-            self.ledger.drop_cap(Cap("0", scope=join_scope(self.scope, "drain")))
+            self.ledger.flush()
 
     def _save(self, outcome: Outcome | None) -> None:
         balance = None
