@@ -114,7 +114,7 @@ class Rules:
         if nanos:
             for entry in bound.per_call:
                 if nanos > entry.cap.nanos:
-                    raise decline(request, _single_call(entry, request))
+                    raise decline(request, _single_call(entry))
             blocked = _judge(txn, request, bound, ticket)
             # A call nested in an open stream stands in no line: those in front may wait for its stream.
             blocked = blocked or ([] if request.tied else _behind(txn, bound, ticket))
@@ -316,9 +316,9 @@ def _behind(txn: Transaction, bound: Bound, ticket: int | None) -> list[Binding]
     return [binding for binding in bound.counted if binding.account.key in wanted]
 
 
-def _single_call(entry: CapEntry, request: HoldRequest) -> Binding:
-    """A cap per call counts nothing; the call's own scope stands for it in messages."""
-    account = Account(entry.cap.key, request.place.scopes[0], EVER.key)
+def _single_call(entry: CapEntry) -> Binding:
+    """A cap per call counts nothing; this stands for it in messages."""
+    account = Account(entry.cap.key, entry.cap.scope, EVER.key)
     return Binding(entry.cap, EVER, account, entry.fallback)
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
+
+# Where Ctrl-C is ignored (a job in the background), programs that the tests start would ignore it, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _OF_THE_MACHINE = (
     "ANTHROPIC_API_KEY",
