@@ -217,7 +217,7 @@ class Ledger:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def land(result: Any) -> None:
-            if future.done():
+            if future.done() or operation.withdrawn:
                 self._void_unused(result)
             else:
                 set_result(future, result)
@@ -233,7 +233,6 @@ class Ledger:
             if future.done() and not future.cancelled():
                 self._void_unused(future.exception() or future.result())
             else:
-                future.cancel()
                 self._counter.withdraw(operation)
             raise
         assert isinstance(result, Hold)

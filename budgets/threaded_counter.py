@@ -102,7 +102,11 @@ class ThreadedCounter(Counter):
         if not batch:
             return
         batch, closing = self._drain(batch)
+        nobody_waited = not self._waiters
         done = self._try_now(batch)
+        if nobody_waited and self._waiters:
+            # The thread may be asleep until something is handed over; now it has to look around for them.
+            self._inbox.put(Operation(_no_work, nothing))
         if done is None:
             for operation in batch:
                 self._inbox.put(operation)

@@ -175,7 +175,7 @@ class _Step:
 
     def put_hold(self, hold: Hold) -> None:
         if hold.state == "held":
-            if hold.id in self._tables.of_hold:
+            if self._tables.of_hold.get(hold.id):
                 raise AlreadyEnded(
                     f"hold {hold.id}: this id was used before", hold=hold.id, ended_as="hold"
                 )

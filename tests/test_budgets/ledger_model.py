@@ -79,9 +79,8 @@ class Model:
                     if cap.scope == path:
                         per_call.append((cap, fallback))
                 elif cap.per in {"agent", "run"}:
-                    if path and cap.scope in _above(path):
-                        if (cap.key, path) in self.begun:
-                            found.append((rank, cap.key, cap, path, fallback))
+                    if path and cap.scope in _above(path) and (cap.key, path) in self.begun:
+                        found.append((rank, cap.key, cap, path, fallback))
                 elif cap.scope == path:
                     found.append((rank, cap.key, cap, path, fallback))
         found.sort(key=lambda f: f[:2])

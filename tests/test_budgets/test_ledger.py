@@ -545,11 +545,7 @@ def test_amounts_up_to_the_limit_and_no_further(make_ledger: MakeLedger) -> None
 def test_odd_notes_spoil_nobodys_money(make_ledger: MakeLedger) -> None:
     """Notes and names that no database likes are written somehow, or refused alone."""
     ledger = make_ledger()
-    hold = ledger.hold(
-        ledger.request(
-            9, note={"x": object()}
-        )
-    )
+    hold = ledger.hold(ledger.request(9, note={"x": object()}))
     ledger.settle(hold, 5, reason={"a", "b"}, text="\ud800\x00")
     bad = ledger.request(9, note={("not", "text"): 1})
     with ThreadPoolExecutor(8) as pool:
