@@ -14,40 +14,15 @@ HOLD_GROWTH_S = 5.0
 RECOVERY_S = 15.0
 _CUT = 0.5
 
-#: Calls shorter than this on average are bounded by this machine, not by the distance to the provider:
-#: there more at once may only make each slower, so a wider gate must prove itself.
-_SHORT_S = 0.25
-#: A width is judged by at least this many of its rounds and this much time.
-_ROUNDS = 4
-_JUDGE_S = 0.05
-#: A trial widens by half; it stays if throughput grew by this much, else the next comes this much later.
-_TRIAL = 1.5
-_GAIN = 1.08
-_NEXT_TRIAL_S = 5.0
-
 
 class AdaptiveWidth:
     """How many calls a group may have on the way now.
 
     Below ``threshold`` each success that used the full width adds one, which doubles it in a
     round; above, a round adds a twentieth, at least one. A cut halves. The maximum is never lost.
-    Where calls take milliseconds it grows by trials instead, each of which must raise throughput.
     """
 
-    __slots__ = (
-        "_answered",
-        "_base",
-        "_base_rate",
-        "_cut_at",
-        "_goal",
-        "_held_until",
-        "_is_short",
-        "_judged_at",
-        "_limit",
-        "_next_trial_at",
-        "_threshold",
-        "maximum",
-    )
+    __slots__ = ("_cut_at", "_goal", "_held_until", "_limit", "_threshold", "maximum")
 
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum
@@ -56,12 +31,6 @@ class AdaptiveWidth:
         self._goal = self._limit
         self._cut_at: float | None = None
         self._held_until = 0.0
-        self._judged_at: float | None = None
-        self._answered = 0
-        self._is_short = False
-        self._base: float | None = None
-        self._base_rate = 0.0
-        self._next_trial_at = 0.0
 
     @property
     def now(self) -> int:
@@ -70,13 +39,7 @@ class AdaptiveWidth:
 
     def succeed(self, now: float, *, fully_used: bool) -> None:
         """A call was answered; grow if all of the width was in use and no hold is on."""
-        self._judge(now, fully_used=fully_used)
-        if (
-            not fully_used
-            or now < self._held_until
-            or self._limit >= self.maximum
-            or self._is_short
-        ):
+        if not fully_used or now < self._held_until or self._limit >= self.maximum:
             return
         step = (
             1.0
@@ -86,35 +49,12 @@ class AdaptiveWidth:
         self._limit = min(float(self.maximum), self._limit + step)
         self._goal = max(self._limit, self._goal)
 
-    def _judge(self, now: float, *, fully_used: bool) -> None:
-        """Measure the present width; where calls are short, keep it, widen it on trial, or go back."""
-        if self._judged_at is None:
-            self._judged_at = now
-        self._answered += 1
-        passed = now - self._judged_at
-        if passed < _JUDGE_S or self._answered < self._limit * (_ROUNDS if self._is_short else 1):
-            return
-        rate = self._answered / passed
-        self._judged_at, self._answered = now, 0
-        # The average time of a call while the width is used up (Little's law).
-        self._is_short = fully_used and self._limit / rate < _SHORT_S
-        if not self._is_short or now < self._held_until:
-            self._base = None
-        elif self._base is not None and rate < self._base_rate * _GAIN:
-            self._limit, self._base = min(self._base, self._limit), None
-            self._next_trial_at = now + _NEXT_TRIAL_S
-        elif now >= self._next_trial_at and self._limit < self.maximum:
-            self._base, self._base_rate = self._limit, rate
-            self._limit = min(float(self.maximum), self._limit * _TRIAL)
-            self._goal = max(self._limit, self._goal)
-
     def cut(self, now: float) -> None:
         """An episode of 429 began: halve, and remember the width to come back to."""
         self._goal = max(self._goal, self._limit)
         self._threshold = max(1.0, self._limit * 0.75)
         self._limit = max(1.0, self._limit * _CUT)
         self._cut_at = now
-        self._base = None
 
     def pause_until(self, when: float) -> None:
         """Nothing is sent before then: a pause is no recovery."""
