@@ -18,7 +18,6 @@ from budgets.testing import ManualClock
 
 from .conftest import MakeLedger
 
-
 LINE_AFTER_HOLD = LINE.partition(", ")[2]
 OPEN_AFTER_ID = OPEN_HOLD.partition(", ")[2]
 
