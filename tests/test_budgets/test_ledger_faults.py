@@ -18,7 +18,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-import budgets.threaded_counter as threaded_counter
+from budgets import threaded_counter
 from budgets.caps import Cap
 from budgets.errors import (
     BudgetExceeded,
@@ -300,25 +300,29 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+def fill(ledger: Ledger) -> None:
+    """Hold until something is in the way."""
+    for _ in range(2000):
+        ledger.hold(ledger.request(1, scope="app", note={"text": "x" * 4000}))
+
+
 def test_a_full_disk_declines_and_then_goes_on(tmp_path: Path) -> None:
     """A real full disk: no hold, no call; other holds are intact; with space again it works on (O-04)."""
-    with small_disk(tmp_path / "disk", "2m") as disk:
-        with Ledger(disk / "ledger.db", [CAP]) as ledger:
-            kept = ask(ledger)
-            with contextlib.suppress(OSError):
-                (disk / "ballast").write_bytes(b"x" * 10_000_000)
-            with pytest.raises(LedgerUnavailable, match="the disk is full; free some space"):
-                for _ in range(2000):
-                    ledger.hold(ledger.request(1, scope="app", note={"text": "x" * 4000}))
-            made = ledger.balance("app").held_nanos
-            settling = threading.Thread(target=ledger.settle, args=(kept, 2))
-            settling.start()
-            (disk / "ballast").unlink()
-            settling.join(20)
-            ask(ledger)
-            assert ledger.balance("app").held_nanos == made
-            assert ledger.balance("app").posted_nanos == 2
-            assert ledger.check().ok
+    with small_disk(tmp_path / "disk", "2m") as disk, Ledger(disk / "ledger.db", [CAP]) as ledger:
+        kept = ask(ledger)
+        with contextlib.suppress(OSError):
+            (disk / "ballast").write_bytes(b"x" * 10_000_000)
+        with pytest.raises(LedgerUnavailable, match="the disk is full; free some space"):
+            fill(ledger)
+        made = ledger.balance("app").held_nanos
+        settling = threading.Thread(target=ledger.settle, args=(kept, 2))
+        settling.start()
+        (disk / "ballast").unlink()
+        settling.join(20)
+        ask(ledger)
+        assert ledger.balance("app").held_nanos == made
+        assert ledger.balance("app").posted_nanos == 2
+        assert ledger.check().ok
 
 
 def test_a_disk_that_is_full_from_the_start_is_named(tmp_path: Path) -> None:
