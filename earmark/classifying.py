@@ -36,6 +36,8 @@ from .exits import Exit
 from .failures import Mistake
 
 DEFAULT_MODEL = "claude-haiku-5-5"
+#: A label comes within seconds; a server that takes this long has hung.
+_ANSWER_S = 120.0
 _RUBRIC_MAX = 8 * 1024 * 1024
 
 
@@ -239,6 +241,7 @@ def _dry_run(job: _Job) -> int:
 
 async def _work(job: _Job, client: dict[str, Any]) -> int:
     request, settings = job.request, job.settings
+    client.setdefault("timeout", _ANSWER_S)
     gate = Gate(
         width=request.width or settings.gate.width or 64,
         requests_per_minute=settings.gate.requests_per_minute,

@@ -138,6 +138,9 @@ class Agent:
                 outcome, reason = await loop.work(prompt)
             except Exception as error:  # noqa: BLE001 - every failure has an outcome
                 outcome, reason = outcome_of(error)
+                if outcome is Outcome.INFRA and tally.in_doubt_nanos:
+                    # An answer that can't be read: it may well have been billed.
+                    outcome = Outcome.IN_DOUBT
             finally:
                 run.journal.write(
                     "outcome",

@@ -15,7 +15,7 @@ class Listener(Protocol):
     """Hears what a meter does."""
 
     def before_call(self) -> None:
-        """Called before anything else; raise to keep the call from being made."""
+        """Called before anything else, and again just before it leaves; raise to keep it from being made."""
 
     def held(self, attempt: Attempt) -> None:
         """A hold was made."""

@@ -231,6 +231,9 @@ class Run:
 
     def _interrupt(self) -> None:
         self.stop("interrupted")
+        logger.warning(
+            "interrupted: nothing new starts, calls in flight are waited for; press Ctrl-C again to leave at once"
+        )
 
     def _leave(self) -> None:
         """The second Ctrl-C. Where nothing else can be cancelled, whoever entered the run is."""

@@ -1,4 +1,7 @@
-"""Stopping a run by Ctrl-C: once, nothing new starts and what is in flight settles; twice, leave at once."""
+"""Stopping a run by Ctrl-C: once, nothing new starts and what is in flight settles; twice, leave at once.
+
+SIGTERM is the same, but the second step follows by itself after some seconds.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from types import TracebackType
 from typing import Self
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+#: After a SIGTERM the next step follows by itself: 5 s for calls in flight to settle.
+_GRACE_S = 5.0
 
 
 class KillSwitch:
@@ -74,7 +79,7 @@ class _Board:
         for number in _SIGNALS:
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                 before = signal.getsignal(number)
-                loop.add_signal_handler(number, self._press)
+                loop.add_signal_handler(number, self._press, number)
                 self._before[number] = before
 
     def remove(self, switch: KillSwitch) -> None:
@@ -88,10 +93,14 @@ class _Board:
                 signal.signal(number, before)  # type: ignore[arg-type]
         self._before.clear()
 
-    def _press(self) -> None:
+    def _press(self, number: int) -> None:
         pressed = [switch.press() for switch in list(self._switches)]
         if any(pressed):
             os._exit(130)
+        loop = self._loop()
+        if number == signal.SIGTERM and self._switches and loop is not None:
+            # Nobody is there to press a second time, and what sent it will soon kill.
+            loop.call_later(_GRACE_S, self._press, number)
 
 
 _boards: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Board] = weakref.WeakKeyDictionary()

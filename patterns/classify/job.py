@@ -22,6 +22,8 @@ from .task import Task
 
 #: So many equal failures in a row are a mistake in the set-up: the rest would only repeat it.
 _SAME_FAILURES = 5
+#: What a wrong key, model or address looks like; answers that can't be read cost money besides.
+_SUSPECT = frozenset({Outcome.AUTH, Outcome.BAD_REQUEST, Outcome.IN_DOUBT})
 
 
 @dataclass(slots=True)
@@ -215,12 +217,10 @@ class _Job:
 
     def _watch(self, outcome: Outcome, reason: str) -> None:
         """Stop a job whose set-up is wrong before it has repeated its mistake for every document."""
-        self._set_up_right |= outcome not in {Outcome.AUTH, Outcome.BAD_REQUEST}
+        self._set_up_right |= outcome not in _SUSPECT
         self._last.append((outcome, reason))
-        # A key may be withdrawn at any time; a request is only doubted while none was right.
-        suspect = outcome is Outcome.AUTH or (
-            outcome is Outcome.BAD_REQUEST and not self._set_up_right
-        )
+        # A key may be withdrawn at any time; the rest is only suspected while nothing was right.
+        suspect = outcome is Outcome.AUTH or (outcome in _SUSPECT and not self._set_up_right)
         if suspect and self._last.count((outcome, reason)) == _SAME_FAILURES:
             self.progress.fault = f"{outcome.value}: {reason}"
             self.run.stop(f"{_SAME_FAILURES} documents failed alike ({self.progress.fault})")

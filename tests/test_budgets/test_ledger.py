@@ -6,6 +6,7 @@ import asyncio
 import logging
 import pickle
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -634,6 +635,37 @@ def test_declines_survive_pickling_with_their_facts(make_ledger: MakeLedger) -> 
         assert getattr(error, name) == getattr(caught.value, name), name
     again = pickle.loads(pickle.dumps(AlreadyEnded("words", hold="h", ended_as="void")))
     assert (str(again), again.hold, again.ended_as) == ("words", "h", "void")
+
+
+# ---- many scopes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_thousands_of_scopes_with_caps_of_their_own_cost_no_more_each(
+    make_ledger: MakeLedger,
+) -> None:
+    """The two-thousandth scope with its own cap is as cheap as the two-hundredth, and each cap holds."""
+    ledger = make_ledger(Cap("1000", scope="app"))
+
+    async def work(number: int) -> None:
+        async with scope(f"run-{number}", cap="0.10", kind="run"):
+            request = ledger.request(dollars("0.08"), scope="app")
+            await ledger.end_async(
+                Ending(
+                    hold=(await ledger.hold_async(request)).id, kind="settle", nanos=dollars("0.05")
+                )
+            )
+            with pytest.raises(BudgetExceeded, match=f"run-{number}'"):
+                await ledger.hold_async(ledger.request(dollars("0.08"), scope="app"))
+
+    times = []
+    for block in range(10):
+        began = time.process_time()
+        await asyncio.gather(*(work(block * 200 + n) for n in range(200)))
+        times.append(time.process_time() - began)
+    assert min(times[7:]) < 4 * min(times[:3]), times
+    assert ledger.balance("app").posted == 100
+    assert ledger.check().ok
 
 
 # ---- life -----------------------------------------------------------------------------------------------

@@ -258,13 +258,14 @@ def test_a_forked_child_uses_the_file_with_connections_of_its_own(tmp_path: Path
     """Both go on after a fork; what the child holds is its own, and in doubt when it is gone."""
     with Ledger(tmp_path / "ledger.db", [CAP]) as ledger:
         before = ledger.hold(ledger.request(10, scope="app"))
-        given: list[str] = []
+        owner = ledger._rules.owner.id
+        assert owner in before.id
 
         def child() -> None:
             own = ledger.hold(ledger.request(20, scope="app"))
+            assert owner not in own.id, "ids are the child's own"
             ledger.settle(before, 7)  # handed to the child
             assert ledger.balance("app").held_nanos == 20
-            given.append(own.id)
 
         assert in_a_fork(child) == 0
         with pytest.raises(AlreadyEnded):

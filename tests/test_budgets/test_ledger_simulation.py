@@ -220,3 +220,45 @@ def test_a_seed_plays_the_same_life_again() -> None:
     first = lines()
     assert len(first) > 20
     assert lines() == first
+
+
+@pytest.mark.parametrize("seed", range(4), ids=lambda seed: f"seed-{seed}")
+async def test_cancels_on_a_real_file_leak_nothing(tmp_path: Path, seed: int) -> None:
+    """With real threads, two ledgers on one file and tasks cancelled at any moment, every hold ends."""
+    chance = random.Random(seed)
+    cap = Cap(to_decimal(100), scope="app")
+    with Ledger(tmp_path / "ledger.db", [cap]) as one, Ledger(tmp_path / "ledger.db") as two:
+
+        async def call(ledger: Ledger) -> None:
+            nanos = chance.choice([1, 10, 40, 70])
+            hold = await ledger.hold_async(ledger.request(nanos, scope="app"))
+            try:
+                await asyncio.sleep(chance.random() * 0.002)
+            except asyncio.CancelledError:
+                ledger.end_soon(Ending(hold=hold.id, kind="void"))
+                raise
+            ending = Ending(hold=hold.id, kind="void")
+            if chance.random() < 0.5:
+                await ledger.end_async(ending)
+            else:
+                ledger.end_soon(ending)
+
+        tasks = []
+        for _ in range(400):
+            tasks.append(asyncio.create_task(call(chance.choice([one, two]))))
+            if chance.random() < 0.5:
+                chance.choice(tasks).cancel()
+            if chance.random() < 0.4:
+                await asyncio.sleep(chance.random() * 0.002)
+        async with asyncio.timeout(30):
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        wrong = [r for r in results if r is not None and not isinstance(r, asyncio.CancelledError)]
+        assert wrong == []
+        for ledger in (one, two):
+            ledger.flush()
+            assert ledger.waiting == 0
+        assert one.balance("app").held_nanos == 0
+        assert one.open_holds() == []
+        with one.reader() as reader:
+            assert not list(reader.waiting())
+        assert one.check().ok

@@ -141,13 +141,18 @@ class Ears:
 
 
 async def test_a_listener_hears_the_life_of_a_call() -> None:
-    """Before, held, ended: once each; with the agent that called."""
+    """Before, held, before again as it leaves, ended; with the agent that called."""
     ears = Ears()
     async with rig(listener=ears) as on:
         with calling_as("researcher", unit="doc-1"):
             await on.client.messages.create(**ask())
         cost = on.sim.bill.nanos
-        assert ears.heard == [("before",), ("held", "app"), ("ended", "settle", cost, "researcher")]
+        assert ears.heard == [
+            ("before",),
+            ("held", "app"),
+            ("before",),
+            ("ended", "settle", cost, "researcher"),
+        ]
         line = next(iter(on.ledger.lines()))
         assert (line.note["agent"], line.note["unit"]) == ("researcher", "doc-1")
 
