@@ -267,6 +267,10 @@ async def _work(job: _Job, client: dict[str, Any]) -> int:
                 estimate = await asyncio.to_thread(
                     quote, job.task, _scan(job, run), job.prices, is_done=done
                 )
+                if len(results) and estimate.documents and not estimate.reused:
+                    job.view.say(
+                        "no earlier answer was to these labels, rubric and model: all documents are paid again"
+                    )
                 if run.stopped is None:
                     job.view.quote(job.task, estimate, job.cap)
                 code, progress = await _classify(job, run, results, estimate)

@@ -297,6 +297,7 @@ def _print_corrections(opened: OpenLedger, word: str, lines: list[Line], *, json
         output.print_json(document)
         return
     for line in lines:
-        output.say(f"{word}: hold {line.hold}, posted {format_usd(line.posted)}")
+        change = "changed by" if line.kind == "adjust" else "posted"
+        output.say(f"{word}: hold {line.hold}, {change} {format_usd(line.posted)}")
     if not lines:
         output.say("nothing is in doubt")
