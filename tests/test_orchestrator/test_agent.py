@@ -260,7 +260,7 @@ async def test_content_blocks_may_be_repaired_too() -> None:
         ("[[sim:output=900]]", Outcome.TRUNCATED),
         ("[[sim:stop=model_context_window_exceeded]]", Outcome.TRUNCATED),
         ("[[sim:fault=unauthorized]]", Outcome.AUTH),
-        ("[[sim:fault=html]]", Outcome.INFRA),
+        ("[[sim:fault=html]]", Outcome.IN_DOUBT),
         ("x " * 2_300_000, Outcome.TOO_LARGE),
     ],
     ids=lambda value: str(value)[:30],
