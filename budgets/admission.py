@@ -123,7 +123,10 @@ class Rules:
                     raise decline(request, blocked[0])
                 return MustWait(tuple(binding.account.key for binding in blocked))
         self._introduce(txn)
-        return _write_hold(txn, request, bound, at_us, self.owner.id)
+        hold, line = _write_hold(txn, request, bound, at_us, self.owner.id)
+        self._count(txn, line, bound)
+        txn.append(line)
+        return hold
 
     def _introduce(self, txn: Transaction) -> None:
         if not self._owner_known:
@@ -214,13 +217,21 @@ class Rules:
         bound = self._binder.bind(txn, hold.scopes, hold.kinds, hold.held_at_us)
         if line.posted >= _HUGE_NANOS:
             _check_room(bound, line.posted + line.held + line.in_doubt, hold.id)
+        self._count(txn, line, bound)
+        txn.append(line)
+
+    def _count(self, txn: Transaction, line: Line, bound: Bound) -> None:
+        began = False
         for binding in bound.counted:
             account = binding.account
             txn.touch(account)
             account.posted += line.posted
             account.held += line.held
             account.in_doubt += line.in_doubt
-        txn.append(line)
+            if binding.named and not account.begun:
+                account.begun = began = True
+        if began:
+            self._binder.forget()  # calls that lie within it are limited by it from now on
 
     # ---- owners ---------------------------------------------------------------------------------
 
@@ -319,7 +330,7 @@ def _behind(txn: Transaction, bound: Bound, ticket: int | None) -> list[Binding]
 def _single_call(entry: CapEntry) -> Binding:
     """A cap per call counts nothing; this stands for it in messages."""
     account = Account(entry.cap.key, entry.cap.scope, EVER.key)
-    return Binding(entry.cap, EVER, account, entry.fallback)
+    return Binding(entry.cap, EVER, account, entry.fallback, named=True)
 
 
 def _check_room(bound: Bound, nanos: int, hold_id: str) -> None:
@@ -333,7 +344,8 @@ def _check_room(bound: Bound, nanos: int, hold_id: str) -> None:
 
 def _write_hold(
     txn: Transaction, request: HoldRequest, bound: Bound, at_us: int, owner: str
-) -> Hold:
+) -> tuple[Hold, Line]:
+    """The open hold, and the line that begins it (not yet written)."""
     if request.nanos >= _HUGE_NANOS:
         _check_room(bound, request.nanos, request.id)
     hold = Hold(
@@ -347,26 +359,20 @@ def _write_hold(
         note=request.note,
     )
     txn.put_hold(hold)
-    for binding in bound.counted:
-        account = binding.account
-        txn.touch(account)
-        account.held += request.nanos
-    txn.append(
-        Line(
-            hold=hold.id,
-            kind="hold",
-            at_us=at_us,
-            held_at_us=at_us,
-            scope=hold.scope,
-            nanos=hold.nanos,
-            held=hold.nanos,
-            model=hold.model,
-            owner=owner,
-            # The checker replays caps per run and per agent from the lines alone.
-            note={**hold.note, "kinds": hold.kinds} if hold.kinds else hold.note,
-        )
+    line = Line(
+        hold=hold.id,
+        kind="hold",
+        at_us=at_us,
+        held_at_us=at_us,
+        scope=hold.scope,
+        nanos=hold.nanos,
+        held=hold.nanos,
+        model=hold.model,
+        owner=owner,
+        # The checker replays caps per run and per agent from the lines alone.
+        note={**hold.note, "kinds": hold.kinds} if hold.kinds else hold.note,
     )
-    return hold
+    return hold, line
 
 
 def _deltas(hold: Hold, kind: str, ending: Ending) -> tuple[int, int]:

@@ -24,12 +24,16 @@ PlaceKey = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A cap that applies to a call, the account it is counted in, and the window."""
+    """A cap that applies to a call, the account it is counted in, and the window.
+
+    ``named`` is False if the call merely lies within the agent or run that the account is of.
+    """
 
     cap: Cap
     window: Window
     account: Account
     fallback: bool
+    named: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +42,8 @@ class Bound:
 
     Attributes:
         counted: all accounts that its lines are added to, outermost scope first.
-        judged: those whose caps may decline it: fallback caps only where nothing else covers the call.
+        judged: those whose caps may decline it: of agents and runs that have begun (or begin with it), and
+            fallback caps only where nothing else covers the call.
         per_call: caps on a single call that apply.
         starts_us, ends_us: holds made in this time have these accounts.
     """
@@ -59,7 +64,7 @@ class Binder:
         self._windows: dict[tuple[str, str], tuple[int, int, Window]] = {}
 
     def forget(self) -> None:
-        """After a failed transaction: the accounts it made are undone."""
+        """After a failed transaction, or when an agent or run begins: find everything anew."""
         self._epochs = (-1, -1)
         self._bounds.clear()
 
@@ -111,12 +116,14 @@ class Binder:
                 self._bounds.clear()  # other places may lie within this new account
                 txn.add_account(account)
             starts_us, ends_us = max(starts_us, first_us), min(ends_us, end_us)
-            counted.append(Binding(cap, window, account, match.entry.fallback))
-        said = tuple(b for b in counted if not b.fallback)
+            fallback = match.entry.fallback
+            counted.append(Binding(cap, window, account, fallback, match.named))
+        judged = tuple(b for b in counted if b.named or b.account.begun)
+        said = tuple(b for b in judged if not b.fallback)
         said_per_call = tuple(entry for entry in per_call if not entry.fallback)
         return Bound(
             counted=tuple(counted),
-            judged=said or tuple(counted),
+            judged=said or judged,
             per_call=said_per_call if said_per_call or said else tuple(per_call),
             starts_us=starts_us,
             ends_us=ends_us,

@@ -65,7 +65,7 @@ class Match:
     """A cap that may apply to a place, and the subject whose sums count against it.
 
     ``named`` is False for a path above an agent's or a run's own: the cap per agent or per run applies to
-    it only if that path was itself used as an agent or a run before (its account exists then).
+    it only once that path has itself been used as an agent or a run (its account has begun then).
     """
 
     __slots__ = ("entry", "named", "subject")

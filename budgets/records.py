@@ -180,6 +180,9 @@ class Account:
 
     ``latched`` is the cap's amount when a call was declined here for posted money; 0 if none was. The
     account stays shut until the cap is raised above it.
+
+    ``begun`` says that a line was written for the subject itself (as the agent or run that it is). A call that
+    merely lies within the subject is limited by the account only then.
     """
 
     cap: tuple[str, str, str]
@@ -189,6 +192,7 @@ class Account:
     held: int = 0
     in_doubt: int = 0
     latched: int = 0
+    begun: bool = False
 
     @property
     def key(self) -> tuple[tuple[str, str, str], str, str]:

@@ -11,7 +11,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Literal
 
-from .cap_table import matching
+from .cap_table import Match, matching
 from .caps import CALENDAR, Cap
 from .errors import InvalidInput
 from .money import to_decimal
@@ -48,11 +48,15 @@ def _binding(reader: Reader, scope: str) -> list[tuple[CapEntry, str]]:
     found = [
         (match.entry, match.subject)
         for match in matching(reader.caps(), Place(scopes=(scope,)))
-        if match.entry.cap.per != "call"
-        and (match.named or reader.account((match.entry.cap.key, match.subject, "ever")))
+        if match.entry.cap.per != "call" and (match.named or _has_begun(reader, match))
     ]
     said = [(entry, subject) for entry, subject in found if not entry.fallback]
     return said or found
+
+
+def _has_begun(reader: Reader, match: Match) -> bool:
+    account = reader.account((match.entry.cap.key, match.subject, "ever"))
+    return account is not None and account.begun
 
 
 def _left(reader: Reader, cap: Cap, subject: str, now: datetime) -> int:

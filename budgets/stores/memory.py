@@ -147,11 +147,11 @@ class _Step:
 
     def touch(self, account: Account) -> None:
         posted, held, in_doubt = account.posted, account.held, account.in_doubt
-        latched = account.latched
+        latched, begun = account.latched, account.begun
 
         def put_back() -> None:
             account.posted, account.held, account.in_doubt = posted, held, in_doubt
-            account.latched = latched
+            account.latched, account.begun = latched, begun
 
         self._undo.append(put_back)
 

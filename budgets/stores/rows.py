@@ -12,7 +12,7 @@ from budgets.records import Account, CapChange, CapEntry, Hold, Line, Waiting
 LINE = "hold, kind, at, held_at, scope, nanos, posted, held, in_doubt, model, owner, usage, note"
 OPEN_HOLD = "id, nanos, scopes, kinds, held_at, model, owner, state, note"
 CAP = "scope, per, tz, nanos, owner, since, fallback, dropped, after"
-ACCOUNT = "cap_scope, cap_per, cap_tz, subject, window, posted, held, in_doubt, latched"
+ACCOUNT = "cap_scope, cap_per, cap_tz, subject, window, posted, held, in_doubt, latched, begun"
 OWNER = "id, host, pid, started_ms"
 WAITING = "ticket, owner, nanos, blocked, tied"
 
@@ -126,6 +126,7 @@ def account_row(account: Account) -> list[Any]:
         account.held,
         account.in_doubt,
         account.latched,
+        int(account.begun),
     ]
 
 
@@ -139,6 +140,7 @@ def account_of(row: tuple[Any, ...]) -> Account:
         held=row[6],
         in_doubt=row[7],
         latched=row[8],
+        begun=bool(row[9]),
     )
 
 

@@ -49,6 +49,7 @@ CREATE TABLE caps (
 CREATE TABLE accounts (
   cap_scope TEXT NOT NULL, cap_per TEXT NOT NULL, cap_tz TEXT NOT NULL, subject TEXT NOT NULL, window TEXT NOT NULL,
   posted INTEGER NOT NULL, held INTEGER NOT NULL, in_doubt INTEGER NOT NULL, latched INTEGER NOT NULL,
+  begun INTEGER NOT NULL,
   PRIMARY KEY (cap_scope, cap_per, cap_tz, subject, window)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE owners (

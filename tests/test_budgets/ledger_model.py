@@ -70,7 +70,7 @@ class Model:
     def hold(self, hold_id: str, new: ModelHold) -> str:
         """``held``, ``declined`` (for a good reason) or ``short`` (only held money is in the way)."""
         chain = list(dict.fromkeys(a for path in new.scopes for a in _above(path)))
-        self.meet(new)
+        own = set(new.kinds)
         found = []
         per_call = []
         for rank, path in enumerate(chain):
@@ -79,7 +79,8 @@ class Model:
                     if cap.scope == path:
                         per_call.append((cap, fallback))
                 elif cap.per in {"agent", "run"}:
-                    if path and cap.scope in _above(path) and (cap.key, path) in self.begun:
+                    known = (path, cap.per) in own or (cap.key, path) in self.begun
+                    if path and cap.scope in _above(path) and known:
                         found.append((rank, cap.key, cap, path, fallback))
                 elif cap.scope == path:
                     found.append((rank, cap.key, cap, path, fallback))
@@ -93,6 +94,7 @@ class Model:
             verdict = self._judge(new, said or found)
             if verdict != "held":
                 return verdict
+        self.meet(new)
         self.holds[hold_id] = new
         return "held"
 

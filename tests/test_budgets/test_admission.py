@@ -8,6 +8,7 @@ import pytest
 
 from budgets.admission import MustWait, Rules
 from budgets.caps import Cap
+from budgets.check import check_lines
 from budgets.errors import BudgetExceeded, LedgerError
 from budgets.owners import Owner, this_process
 from budgets.records import Ending, Hold, HoldRequest
@@ -107,6 +108,29 @@ def test_a_call_is_blocked_by_all_accounts_that_are_short(store: MemoryStore) ->
         assert isinstance(behind, MustWait)
         assert [subject for _, subject, _ in behind.blocked] == ["app"]
         assert isinstance(rules.hold(txn, request("free", 1, "elsewhere"), NOW), Hold)
+
+
+def test_a_declined_attempt_makes_no_agent(store: MemoryStore) -> None:
+    """A path becomes an agent's by a line that is written, not by an attempt; then nested calls draw on it."""
+    rules = Rules(this_process())
+    agent = (("app/a", "agent"),)
+
+    def ask(name: str, nanos: int, path: str, *, named: bool) -> HoldRequest:
+        place = Place(scopes=(path,), kinds=agent if named else ())  # type: ignore[arg-type]
+        return HoldRequest(id=name, nanos=nanos, place=place, wait=False)
+
+    with store.transaction() as txn:
+        rules.declare(txn, [cap(10, "", per="agent")], NOW)
+        with pytest.raises(BudgetExceeded):
+            rules.hold(txn, ask("large", 11, "app/a", named=True), NOW)
+        rules.hold(txn, ask("nested", 50, "app/a/b", named=False), NOW)
+        rules.end(txn, Ending(hold="nested", kind="void"), NOW)
+        rules.hold(txn, ask("own", 4, "app/a", named=True), NOW)
+        with pytest.raises(BudgetExceeded, match="per agent on scope 'app/a'"):
+            rules.hold(txn, ask("again", 7, "app/a/b", named=False), NOW)
+        rules.hold(txn, ask("fits", 6, "app/a/b", named=False), NOW)
+    with store.reader() as reader:
+        assert check_lines(reader).ok
 
 
 def test_tied_money_is_not_waited_for(store: MemoryStore) -> None:
