@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from decimal import Decimal
 
 from .bindings import EVER
 from .cap_table import CapTable, Match, matching
 from .caps import CALENDAR
 from .errors import InvalidInput
-from .money import format_usd, to_decimal
-from .records import Line, from_us
+from .money import format_usd
+from .records import DollarSums, Line, from_us
 from .scopes import Place
 from .stores.protocol import AccountKey, Reader
 from .windows import Window, window_of
@@ -34,7 +33,7 @@ class _Life:
 
 
 @dataclass(slots=True)
-class CheckResult:
+class CheckResult(DollarSums):
     """What the checker found.
 
     Attributes:
@@ -67,21 +66,6 @@ class CheckResult:
     def __bool__(self) -> bool:
         """As ``ok``, so that ``assert ledger.check()`` says what it seems to say."""
         return self.ok
-
-    @property
-    def posted(self) -> Decimal:
-        """Dollars."""
-        return to_decimal(self.posted_nanos)
-
-    @property
-    def held(self) -> Decimal:
-        """Dollars."""
-        return to_decimal(self.held_nanos)
-
-    @property
-    def in_doubt(self) -> Decimal:
-        """Dollars."""
-        return to_decimal(self.in_doubt_nanos)
 
     def find(self, sentence: str) -> None:
         """Add a fault; beyond fifty they are only counted in the last line."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .caps import Cap
 from .money import to_decimal
@@ -235,8 +235,38 @@ class Waiting:
     tied: int = 0
 
 
+class DollarSums:
+    """Three sums in dollars, for records that hold them in nano-dollars."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def posted_nanos(self) -> int: ...
+        @property
+        def held_nanos(self) -> int: ...
+        @property
+        def in_doubt_nanos(self) -> int: ...
+
+    @property
+    def posted(self) -> Decimal:
+        """Dollars charged."""
+        return to_decimal(self.posted_nanos)
+
+    @property
+    def held(self) -> Decimal:
+        """Dollars set aside by calls under way."""
+        return to_decimal(self.held_nanos)
+
+    @property
+    def in_doubt(self) -> Decimal:
+        """Dollars of calls that may or may not have been billed."""
+        return to_decimal(self.in_doubt_nanos)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Balance:
+class Balance(DollarSums):
     """The sums of a scope, all that is below it included.
 
     Attributes:
@@ -253,21 +283,6 @@ class Balance:
     in_doubt_nanos: int
     remaining_nanos: int | None = None
     cap: Cap | None = None
-
-    @property
-    def posted(self) -> Decimal:
-        """Dollars charged."""
-        return to_decimal(self.posted_nanos)
-
-    @property
-    def held(self) -> Decimal:
-        """Dollars set aside by calls under way."""
-        return to_decimal(self.held_nanos)
-
-    @property
-    def in_doubt(self) -> Decimal:
-        """Dollars of calls that may or may not have been billed."""
-        return to_decimal(self.in_doubt_nanos)
 
     @property
     def remaining(self) -> Decimal | None:

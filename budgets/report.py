@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import Decimal
 from typing import Literal
 
 from .cap_table import Match, matching
 from .caps import CALENDAR, Cap
 from .errors import InvalidInput
-from .money import to_decimal
-from .records import Balance, CapEntry, Line, Sums, from_us, to_us
+from .records import Balance, CapEntry, DollarSums, Line, Sums, from_us, to_us
 from .scopes import Place
 from .stores.protocol import Reader
 from .windows import window_of, zone_of
@@ -86,7 +84,7 @@ def cap_sums(reader: Reader, cap: Cap, now: datetime) -> Sums:
 
 
 @dataclass(slots=True)
-class ReportRow:
+class ReportRow(DollarSums):
     """One group of a report; amounts in nano-dollars beside Decimal dollars.
 
     Attributes:
@@ -109,11 +107,6 @@ class ReportRow:
     in_doubt_nanos: int = 0
     tokens: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOKEN_CLASSES, 0))
     searches: int = 0
-
-    @property
-    def posted(self) -> Decimal:
-        """Dollars."""
-        return to_decimal(self.posted_nanos)
 
     def add(self, line: Line) -> None:
         """Count one line."""

@@ -59,9 +59,6 @@ CREATE TABLE waiting (
   ticket INTEGER PRIMARY KEY, owner TEXT NOT NULL, nanos INTEGER NOT NULL, blocked TEXT NOT NULL,
   tied INTEGER NOT NULL
 ) STRICT;
-CREATE TABLE runs (
-  id TEXT PRIMARY KEY, started INTEGER NOT NULL, ended INTEGER, outcome TEXT, record TEXT NOT NULL
-) STRICT, WITHOUT ROWID;
 """
 
 Step = Callable[[apsw.Connection], None]

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Serve a stand-in for the API; nothing is spent.")
 
-RateOption = Annotated[int | None, typer.Option(min=1, metavar="N", show_default=False)]
-
 
 @app.command()
 def simulate(

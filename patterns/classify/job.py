@@ -41,9 +41,6 @@ class Progress:
     reused: int = 0
     posted_nanos: int = 0
     in_doubt_nanos: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    input_tokens: int = 0
     fault: str = ""
 
 
@@ -232,9 +229,6 @@ class _Job:
         progress.reused += row.reused
         progress.posted_nanos += row.posted_nanos
         progress.in_doubt_nanos += row.in_doubt_nanos
-        progress.cache_read_tokens += row.tokens.get("cache_read_tokens", 0)
-        progress.cache_write_tokens += row.tokens.get("cache_write_tokens", 0)
-        progress.input_tokens += row.tokens.get("input_tokens", 0)
 
 
 _STOPPED = {"refusal": Outcome.REFUSAL, "unusable": Outcome.INVALID}
