@@ -1,7 +1,9 @@
 """Overhead: throughput of metered calls with the durable ledger against the bare SDK.
 
-A server of its own process on loopback answers in 10 ms; 64 calls are under way at once. Rounds of the three
-clients are interleaved, so that a noisy machine is noisy for all. Run: ``python benchmarks/overhead.py``.
+A server of its own process on loopback answers in 10 ms; 64 calls are under way at once. The ledger is measured
+in both ways in which an app meets it: a ``Meter`` in an ``AsyncAnthropic`` of its own, and the client that a
+``Run`` builds. Rounds of all clients are interleaved, so that a noisy machine is noisy for all; CPU is that of
+the whole process of the client. Run: ``python benchmarks/overhead.py``.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ from aiohttp import web
 from anthropic import APIRequest, AsyncAnthropic
 
 from budgets import Cap, Ledger
+from orchestrator.clients import guarded_async_client
 from orchestrator.gate import Gate
 from orchestrator.meter import Meter
+from orchestrator.transport import Passes
 
 WIDTH = 64
 ANSWER_S = 0.01
@@ -80,21 +84,25 @@ async def noop(request: APIRequest, call_next: Any) -> Any:
     return await call_next(request)
 
 
-async def calls_per_second(client: AsyncAnthropic, calls: int) -> float:
-    """Throughput with 64 calls under way at once."""
+async def calls_per_second(client: AsyncAnthropic, calls: int) -> tuple[float, float]:
+    """Throughput with 64 calls under way at once, and milliseconds of CPU that a call took."""
     left = iter(range(calls))
 
     async def work() -> None:
         for _ in left:
             await client.messages.create(**FIELDS)
 
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     await asyncio.gather(*(work() for _ in range(WIDTH)))
-    return calls / (time.perf_counter() - began)
+    cpu_ms = (time.process_time() - worked) / calls * 1e3
+    return calls / (time.perf_counter() - began), cpu_ms
 
 
-async def measure(url: str, folder: Path, *, rounds: int, calls: int) -> dict[str, list[float]]:
-    """Interleaved rounds of each client; calls per second of each round."""
+Rounds = dict[str, list[tuple[float, float]]]
+
+
+async def measure(url: str, folder: Path, *, rounds: int, calls: int) -> Rounds:
+    """Interleaved rounds of each client; calls per second and CPU of each round."""
     durable = Ledger(folder / "ledger.db", caps=[Cap("1000000")])
     memory = Ledger(caps=[Cap("1000000")])
     ways: dict[str, list[Any]] = {
@@ -103,11 +111,16 @@ async def measure(url: str, folder: Path, *, rounds: int, calls: int) -> dict[st
         "metered, ledger in memory": [Meter(memory, "bench", gate=Gate(width=WIDTH))],
         "metered, durable ledger": [Meter(durable, "bench", gate=Gate(width=WIDTH))],
     }
+    passes = Passes()
+    meter = Meter(durable, "bench", gate=Gate(width=WIDTH), passes=passes)
     clients = {
         name: AsyncAnthropic(api_key="key", base_url=url, max_retries=0, middleware=middleware)
         for name, middleware in ways.items()
     }
-    found: dict[str, list[float]] = {name: [] for name in ways}
+    clients["client of a Run, durable ledger"] = guarded_async_client(
+        meter, passes, pool=WIDTH, api_key="key", base_url=url
+    )
+    found: Rounds = {name: [] for name in clients}
     for client in clients.values():  # connections are made, the gate is wide
         await calls_per_second(client, 4 * WIDTH)
     for number in range(rounds):
@@ -124,14 +137,17 @@ async def measure(url: str, folder: Path, *, rounds: int, calls: int) -> dict[st
     return found
 
 
-def report(found: dict[str, list[float]]) -> None:
-    """Print medians and the ratio of each round to the bare SDK's round beside it."""
+def report(found: Rounds) -> None:
+    """Print medians, and the ratios of each round to the bare SDK's round beside it."""
     bare = found["bare SDK"]
-    for name, rates in found.items():
-        ratios = [rate / base for rate, base in zip(rates, bare, strict=True)]
+    for name, rounds in found.items():
+        pairs = list(zip(rounds, bare, strict=True))
+        ratios = [rate / base for (rate, _), (base, _) in pairs]
+        cpu = statistics.median(base / used for (_, used), (_, base) in pairs)
         print(
-            f"{name:32} {statistics.median(rates):7.0f} calls/s   "
-            f"{statistics.median(ratios):.3f} of bare (worst {min(ratios):.3f})"
+            f"{name:32} {statistics.median(rate for rate, _ in rounds):7.0f} calls/s   "
+            f"{statistics.median(ratios):.3f} of bare (worst {min(ratios):.3f})   "
+            f"CPU {statistics.median(used for _, used in rounds):.2f} ms a call, {cpu:.3f} of bare"
         )
 
 

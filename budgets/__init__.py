@@ -30,6 +30,8 @@ from .ledger import Ledger
 from .prices import PriceBook, default_book
 from .pricing import bound, cost
 from .records import Balance, Ending, Hold, HoldRequest, Line
+from .reserves import Reserve, drawing_on
+from .room import Room
 from .scopes import scope
 from .shape import Shape
 from .usage import Usage
@@ -61,6 +63,8 @@ __all__ = [
     "LedgerUnavailable",
     "Line",
     "PriceBook",
+    "Reserve",
+    "Room",
     "Shape",
     "Unbounded",
     "UnknownHold",
@@ -69,5 +73,6 @@ __all__ = [
     "bound",
     "cost",
     "default_book",
+    "drawing_on",
     "scope",
 ]

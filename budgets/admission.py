@@ -1,33 +1,31 @@
 """The rules of admission and of ending: what a transaction does to lines, accounts and the queue.
 
 Pure decisions over a store's transaction; no clock, no threads, no SQL. Which accounts a call draws on is
-found in ``bindings``. Design rules 1, 2, 8 to 13.
+found in ``bindings``, whether they have room in ``judging``. Design rules 1, 2, 8 to 13.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import NoReturn
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Literal, NoReturn
 
-from .bindings import EVER, Binder, Binding, Bound
+from .bindings import Binder, Bound
 from .caps import Cap
 from .declines import decline
 from .errors import AlreadyEnded, LedgerError, UnknownHold
+from .judging import MustWait, behind, judge, single_call
 from .money import MAX_NANOS
-from .owners import Owner, is_dead
-from .records import Account, CapEntry, Ending, Hold, HoldRequest, Line, Waiting
-from .stores.protocol import AccountKey, Transaction
+from .owners import PROVIDER, Owner, is_dead
+from .records import RESERVE, CapEntry, Ending, Hold, HoldRequest, Line, Waiting
+from .reserves import DRAWN_BY, DRAWS, Draw, find_draw, pieces_of
+from .scopes import Place
+from .stores.protocol import Transaction
 
 #: Sums are looked at only for amounts that could carry them past what 64 bits hold (a million dollars).
 _HUGE_NANOS = 10**15
-
-
-@dataclass(frozen=True, slots=True)
-class MustWait:
-    """Only held money is in the way, or those who wait for it; these accounts are short of it."""
-
-    blocked: tuple[AccountKey, ...]
+#: In the notes of holds these are the ledger's own words.
+_OWN_NOTES = frozenset({RESERVE, DRAWS})
 
 
 class Rules:
@@ -40,6 +38,8 @@ class Rules:
         self._declared_now: list[tuple[str, str, str]] = []
         self._owner_known = False
         self._owner_known_now = False
+        #: Reserves that were not released: what was drawn on them comes back if the call was void.
+        self._reserves: set[str] = set()
 
     def begin(self) -> None:
         """A transaction begins; what the one before did is kept."""
@@ -76,11 +76,14 @@ class Rules:
 
     def _declare_context(self, txn: Transaction, caps: Iterable[Cap], at_us: int) -> None:
         """A cap that travels by context is set once per process; from then on the ledger's word counts."""
-        for cap in caps:
-            if self._declared.get(cap.key) != cap.nanos:
-                self.declare(txn, (cap,), at_us)
-                self._declared[cap.key] = cap.nanos
-                self._declared_now.append(cap.key)
+        for cap in self.undeclared(caps):
+            self.declare(txn, (cap,), at_us)
+            self._declared[cap.key] = cap.nanos
+            self._declared_now.append(cap.key)
+
+    def undeclared(self, caps: Iterable[Cap]) -> list[Cap]:
+        """Those of a context's caps that the next call made there would set."""
+        return [cap for cap in caps if self._declared.get(cap.key) != cap.nanos]
 
     # ---- hold -----------------------------------------------------------------------------------
 
@@ -105,28 +108,89 @@ class Rules:
             raise LedgerError(
                 f"hold {request.id}: a bound of {nanos} nano-dollars is not an amount"
             )
+        if not _OWN_NOTES.isdisjoint(request.note):
+            raise LedgerError(
+                f"hold {request.id}: the names {sorted(_OWN_NOTES)} of notes are the ledger's own; take others"
+            )
         if ticket is None and not request.fresh_id and txn.ended_as(request.id) is not None:
             raise _used_before(request.id)
         if request.place.caps:
             self._declare_context(txn, request.place.caps, at_us)
         place = request.place
+        draw = None
+        if request.replaces is not None and nanos:
+            draw = find_draw(txn, self._binder, self.owner.id, request.replaces)
         bound = self._binder.bind(txn, place.scopes, place.kinds, at_us)
         if nanos:
+            dearest = nanos if request.batch is None else request.batch.largest_nanos
             for entry in bound.per_call:
-                if nanos > entry.cap.nanos:
-                    raise decline(request, _single_call(entry))
-            blocked = _judge(txn, request, bound, ticket)
+                if dearest > entry.cap.nanos:
+                    raise decline(request, single_call(entry))
+            blocked = judge(txn, request, bound, ticket, draw)
             # A call nested in an open stream stands in no line: those in front may wait for its stream.
-            blocked = blocked or ([] if request.tied else _behind(txn, bound, ticket))
+            blocked = blocked or ([] if request.tied else behind(txn, bound, ticket, nanos, draw))
             if blocked:
                 if not request.wait:
                     raise decline(request, blocked[0])
                 return MustWait(tuple(binding.account.key for binding in blocked))
+        if draw is not None:
+            return self._swap(txn, draw, request, bound, at_us)
+        return self._write(txn, request, bound, at_us)
+
+    def _write(self, txn: Transaction, request: HoldRequest, bound: Bound, at_us: int) -> Hold:
         self._introduce(txn)
-        hold, line = _write_hold(txn, request, bound, at_us, self.owner.id)
+        owner = self.owner
+        if request.batch is not None:
+            owner = PROVIDER  # it goes on there, and is not in doubt when this process ends
+            txn.put_owner(owner)
+        if request.reserve:
+            self._reserves.add(request.id)
+        hold, line = _write_hold(txn, request, bound, at_us, owner.id)
         self._count(txn, line, bound)
         txn.append(line)
         return hold
+
+    # ---- reserves -------------------------------------------------------------------------------
+
+    def _swap(
+        self, txn: Transaction, draw: Draw, request: HoldRequest, bound: Bound, at_us: int
+    ) -> Hold:
+        """The reserve for the hold of a call that draws on it; what is left of it stays a reserve."""
+        for piece in draw.pieces:
+            self.end(txn, Ending(hold=piece.id, kind="void", note={DRAWN_BY: request.id}), at_us)
+        drawing = replace(request, note={**request.note, **draw.note(request.nanos)})
+        hold = self._write(txn, drawing, bound, at_us)
+        left = draw.nanos - request.nanos
+        if left > 0:
+            self._set_aside(txn, f"{hold.id}.rest", left, hold.note[DRAWS], at_us)
+        return hold
+
+    def _set_aside(
+        self, txn: Transaction, hold_id: str, nanos: int, draws: Mapping[str, Any], at_us: int
+    ) -> None:
+        """Make (a part of) a reserve anew; not where a cap was lowered, or its window turned, meanwhile."""
+        name = draws[RESERVE]
+        if name not in self._reserves:
+            return
+        kinds = tuple((path, kind) for path, kind in draws["kinds"])
+        place = Place(scopes=tuple(draws["scopes"]), kinds=kinds)
+        bound = self._binder.bind(txn, place.scopes, place.kinds, at_us)
+        fits = all(nanos <= entry.cap.nanos for entry in bound.per_call) and all(
+            b.account.posted + b.account.held + b.account.in_doubt + nanos <= b.cap.nanos
+            for b in bound.judged
+        )
+        if fits:
+            part = HoldRequest(id=hold_id, nanos=nanos, place=place, note={RESERVE: name})
+            self._write(txn, part, bound, at_us)
+
+    def release(self, txn: Transaction, name: str, at_us: int) -> int:
+        """Give back what is left of a reserve of this process; how many nano-dollars that was."""
+        self._reserves.discard(name)
+        released = 0
+        for piece in pieces_of(txn, self.owner.id, name):
+            self.end(txn, Ending(hold=piece.id, kind="void", note={"reason": "released"}), at_us)
+            released += piece.nanos
+        return released
 
     def _introduce(self, txn: Transaction) -> None:
         if not self._owner_known:
@@ -154,6 +218,10 @@ class Rules:
                     f"hold {hold.id}: it is in doubt already", hold=hold.id, ended_as="doubt"
                 )
             kind = "resolve"
+        elif kind != "void" and RESERVE in hold.note:
+            raise LedgerError(
+                f"hold {hold.id}: it is a reserve and nothing was sent on it, so it can't {kind}; release it"
+            )
         elif kind == "resolve":
             raise LedgerError(f"hold {hold.id}: it is not in doubt, its call is still under way")
         posted, in_doubt = _deltas(hold, kind, ending)
@@ -180,6 +248,10 @@ class Rules:
             txn.put_hold(replace(hold, state="doubt"))
         else:
             txn.end_hold(hold.id)
+        if kind == "void" and DRAWS in hold.note:
+            # There for the next try, before anybody else can have it.
+            draws = hold.note[DRAWS]
+            self._set_aside(txn, f"{hold.id}.back", draws["nanos"], draws, at_us)
         return line
 
     def adjust(
@@ -236,19 +308,16 @@ class Rules:
     # ---- owners ---------------------------------------------------------------------------------
 
     def sweep(self, txn: Transaction, at_us: int) -> int:
-        """Put the holds of dead owners in doubt and drop their places in the queue; how many holds."""
+        """Put the holds of dead owners in doubt and drop their places in the queue; how many holds.
+
+        Their reserves are void: nothing was sent on them.
+        """
         count = 0
         for owner in txn.open_owners():
             if owner.id == self.owner.id or not is_dead(owner):
                 continue
             for hold in txn.holds_of(owner.id):
-                self.end(
-                    txn,
-                    Ending(
-                        hold=hold.id, kind="doubt", note={"reason": f"owner died (pid {owner.pid})"}
-                    ),
-                    at_us,
-                )
+                self.end(txn, _orphaned(hold, f"owner died (pid {owner.pid})"), at_us)
                 count += 1
             for waiting in list(txn.waiting()):
                 if waiting.owner == owner.id:
@@ -256,10 +325,12 @@ class Rules:
         return count
 
     def leave(self, txn: Transaction, at_us: int) -> None:
-        """This process uses the ledger no more: its open holds go in doubt, its places in the queue are free."""
+        """This process uses the ledger no more: its open holds go in doubt, its reserves and places are free."""
+        self._reserves.clear()
         for hold in txn.holds_of(self.owner.id):
-            reason = "the ledger was closed while the call was under way"
-            self.end(txn, Ending(hold=hold.id, kind="doubt", note={"reason": reason}), at_us)
+            sent = "the ledger was closed while the call was under way"
+            reason = sent if hold.reserve is None else "the ledger was closed"
+            self.end(txn, _orphaned(hold, reason), at_us)
         for waiting in list(txn.waiting()):
             if waiting.owner == self.owner.id:
                 txn.drop_waiting(waiting.ticket)
@@ -278,59 +349,10 @@ class Rules:
         return waiting
 
 
-def _judge(
-    txn: Transaction, request: HoldRequest, bound: Bound, ticket: int | None
-) -> list[Binding]:
-    """Decline for good reasons, outermost cap first; else list what is short of held money only."""
-    nanos = request.nanos
-    blocked = []
-    for binding in bound.judged:
-        account, limit = binding.account, binding.cap.nanos
-        if account.latched:
-            if limit <= account.latched:
-                raise decline(request, binding, latched=True)
-            txn.touch(account)
-            account.latched = 0
-        settled = account.posted + account.in_doubt
-        if settled + account.held + nanos <= limit:
-            continue
-        if nanos <= limit and account.posted + nanos > limit:
-            if request.latch:
-                txn.touch(account)
-                account.latched = max(limit, 1)
-            raise decline(request, binding)
-        tied = _tied(txn, request, account, ticket) if request.tied else 0
-        if settled + min(tied, account.held) + nanos > limit:
-            raise decline(request, binding)
-        blocked.append(binding)
-    return blocked
-
-
-def _tied(txn: Transaction, request: HoldRequest, account: Account, ticket: int | None) -> int:
-    """Held money that nothing frees while calls nested in open streams wait, this one among them."""
-    others = (
-        w.tied for w in txn.waiting() if w.tied and w.ticket != ticket and account.key in w.blocked
-    )
-    return request.tied + sum(others)
-
-
-def _behind(txn: Transaction, bound: Bound, ticket: int | None) -> list[Binding]:
-    """Accounts that someone who came earlier waits for: no overtaking."""
-    queue = txn.waiting()
-    if not queue:
-        return []
-    wanted: set[AccountKey] = set()
-    for other in queue:
-        if ticket is not None and other.ticket >= ticket:
-            break
-        wanted.update(other.blocked)
-    return [binding for binding in bound.counted if binding.account.key in wanted]
-
-
-def _single_call(entry: CapEntry) -> Binding:
-    """A cap per call counts nothing; this stands for it in messages."""
-    account = Account(entry.cap.key, entry.cap.scope, EVER.key)
-    return Binding(entry.cap, EVER, account, entry.fallback, named=True)
+def _orphaned(hold: Hold, reason: str) -> Ending:
+    """How a hold ends when its owner is gone. Nothing was ever sent on a reserve."""
+    kind: Literal["void", "doubt"] = "doubt" if hold.reserve is None else "void"
+    return Ending(hold=hold.id, kind=kind, note={"reason": reason})
 
 
 def _check_room(bound: Bound, nanos: int, hold_id: str) -> None:
@@ -348,6 +370,13 @@ def _write_hold(
     """The open hold, and the line that begins it (not yet written)."""
     if request.nanos >= _HUGE_NANOS:
         _check_room(bound, request.nanos, request.id)
+    note = request.note
+    if request.reserve:
+        note = {**note, RESERVE: request.id}
+    if request.batch is not None:
+        # The checker replays caps on single calls from the lines alone.
+        split = {"items": request.batch.items, "largest_nanos": request.batch.largest_nanos}
+        note = {**note, "batch_of": split}
     hold = Hold(
         id=request.id,
         nanos=request.nanos,
@@ -356,7 +385,7 @@ def _write_hold(
         held_at_us=at_us,
         model=request.model,
         owner=owner,
-        note=request.note,
+        note=note,
     )
     txn.put_hold(hold)
     line = Line(

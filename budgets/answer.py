@@ -49,3 +49,27 @@ def set_result(future: asyncio.Future[Any], result: Any) -> None:
         future.set_exception(result)
     else:
         future.set_result(result)
+
+
+class Landing:
+    """Where a result for a task lands: in its future, or with ``unused`` if the task is gone.
+
+    A plain object: a closure would make a ring of it and its operation, which only the garbage collector opens.
+    """
+
+    __slots__ = ("_future", "_gone", "_unused")
+
+    def __init__(self, future: asyncio.Future[Any], unused: Callable[[Any], None]) -> None:
+        self._future = future
+        self._unused = unused
+        self._gone = False
+
+    def __call__(self, result: Any) -> None:
+        if self._gone or self._future.done():
+            self._unused(result)
+        else:
+            set_result(self._future, result)
+
+    def leave(self) -> None:
+        """The task is gone, though its future is not done."""
+        self._gone = True

@@ -14,7 +14,8 @@ from .cap_table import CapTable, Match, matching
 from .caps import CALENDAR
 from .errors import InvalidInput
 from .money import format_usd
-from .records import DollarSums, Line, from_us
+from .records import RESERVE, DollarSums, Line, from_us
+from .reserves import Purses
 from .scopes import Place
 from .stores.protocol import AccountKey, Reader
 from .windows import Window, window_of
@@ -40,7 +41,7 @@ class CheckResult(DollarSums):
         findings: sentences, one per fault; empty if the ledger is proven.
         lines, holds: how much was read.
         posted_nanos, held_nanos, in_doubt_nanos: the sums of all lines, real and simulated.
-        open_holds: calls under way; doubts: calls in doubt.
+        open_holds: calls under way; doubts: calls in doubt; reserves: set aside for later calls.
         overruns: hold ids whose real cost was above their bound (posted in full all the same).
         caller_word: holds whose bound rests on the caller's word.
         unpriced: holds that were posted in full because their real cost could not be worked out.
@@ -54,6 +55,7 @@ class CheckResult(DollarSums):
     in_doubt_nanos: int = 0
     open_holds: int = 0
     doubts: int = 0
+    reserves: int = 0
     overruns: list[str] = field(default_factory=list)
     caller_word: int = 0
     unpriced: int = 0
@@ -104,6 +106,7 @@ class _Replay:
         self._holds: dict[str, _Life] = {}
         self._sums: defaultdict[AccountKey, list[int]] = defaultdict(lambda: [0, 0, 0])
         self._seen: set[AccountKey] = set()
+        self._purses = Purses()
         self._matches: dict[Place, tuple[Match, ...]] = {}
         self._windows: dict[tuple[str, str], Window] = {}
 
@@ -139,6 +142,9 @@ class _Replay:
         if line.at_us != line.held_at_us:
             self._result.find(f"line {line.id}: a hold must count from when it was written")
         kinds = tuple((str(path), str(kind)) for path, kind in line.note.get("kinds", ()))
+        fault = self._purses.begin(line)
+        if fault:
+            self._result.find(f"line {line.id}: hold {line.hold} {fault}")
         scopes = (line.scope, *self._extra.get(line.hold, ()))
         place = Place(scopes=scopes, kinds=kinds)  # type: ignore[arg-type]
         self._holds[line.hold] = _Life("held", line, place)
@@ -163,6 +169,9 @@ class _Replay:
             self._result.find(f"line {line.id}: its amount and what it posts do not agree")
         if line.note.get("overrun_nanos", 0) != max(charged - nanos, 0):
             self._result.find(f"line {line.id}: hold {line.hold} has an overrun that is not marked")
+        fault = self._purses.end(line, life.first)
+        if fault:
+            self._result.find(f"line {line.id}: hold {line.hold} {fault}")
         self._compare_with_first(line, life)
         life.state = "doubt" if line.kind == "doubt" else "ended"
         life.posted += charged
@@ -215,7 +224,7 @@ class _Replay:
             now = self._caps.get(cap.key)
             if cap.per == "call":
                 if now is not None and line.kind == "hold":
-                    in_force.append((now.cap.nanos, line.nanos, now.fallback, match, EVER))
+                    in_force.append((now.cap.nanos, _dearest(line), now.fallback, match, EVER))
                 continue
             window = self._window(cap.per, cap.tz, line.held_at_us)
             key = (cap.key, match.subject, window.key)
@@ -261,7 +270,9 @@ class _Replay:
         for hold_id, life in self._holds.items():
             if life.state == "ended":
                 continue
-            result.open_holds += life.state == "held"
+            reserved = RESERVE in life.first.note
+            result.open_holds += life.state == "held" and not reserved
+            result.reserves += reserved
             result.doubts += life.state == "doubt"
             hold = kept.pop(hold_id, None)
             if hold is None or (hold.state, hold.nanos) != (life.state, life.first.nanos):
@@ -282,6 +293,12 @@ class _Replay:
                     f"account {account.subject or 'everything'} {account.window}: it says posted, held, in doubt "
                     f"{account.posted}, {account.held}, {account.in_doubt}, but the lines add up to {sums}"
                 )
+
+
+def _dearest(line: Line) -> int:
+    """The dearest single call of a hold: one of its items where it is a batch's."""
+    batch = line.note.get("batch_of")
+    return line.nanos if batch is None else int(batch["largest_nanos"])
 
 
 _STEPS: dict[str, Callable[[_Replay, Line], None]] = {

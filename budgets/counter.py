@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .admission import MustWait, Rules
-from .errors import BudgetError, LedgerError, LedgerUnavailable
-from .records import HoldRequest, Waiting
+from .admission import Rules
+from .errors import BudgetError, BudgetExceeded, LedgerError, LedgerUnavailable
+from .judging import MustWait
+from .records import Ending, HoldRequest, Line, Waiting
 from .stores.protocol import Store, Transaction
 
 logger = logging.getLogger("earmark")
@@ -39,13 +40,15 @@ class Operation:
             else on the counter's thread.
         must: the money is spent already: try again if the store fails.
         request: a hold is asked for, instead of ``work``.
+        ending: a hold is to be ended, instead of ``work``.
         loop: where ``deliver`` must be called.
         orphaned: called instead of ``deliver`` if the loop is closed.
         urgent: somebody waits for the result.
     """
 
     __slots__ = (
-        "deliver", "home", "loop", "must", "orphaned", "request", "since", "urgent", "waiting", "withdrawn", "work",
+        "deliver", "ending", "home", "loop", "must", "orphaned", "request", "since", "urgent", "waiting", "withdrawn",
+        "work",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +58,7 @@ class Operation:
         *,
         must: bool = False,
         request: HoldRequest | None = None,
+        ending: Ending | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
         orphaned: Deliver | None = None,
         urgent: bool = True,
@@ -63,6 +67,7 @@ class Operation:
         self.deliver = deliver
         self.must = must
         self.request = request
+        self.ending = ending
         self.loop = loop
         self.home = threading.get_ident()
         self.orphaned = orphaned
@@ -223,10 +228,12 @@ class Counter:
 
     def _step(self, txn: Transaction, operation: Operation, at_us: int) -> Any:
         try:
-            if operation.request is None:
-                assert operation.work is not None
-                return operation.work(txn, at_us)
-            return self._try_hold(txn, operation, operation.request, at_us)
+            if operation.request is not None:
+                return self._try_hold(txn, operation, operation.request, at_us)
+            if operation.ending is not None:
+                return self._rules.end(txn, operation.ending, at_us)
+            assert operation.work is not None
+            return operation.work(txn, at_us)
         except LedgerUnavailable:
             raise
         except BudgetError as error:
@@ -243,7 +250,11 @@ class Counter:
             return None
         try:
             result = self._rules.hold(txn, request, at_us, ticket=place.ticket if place else None)
-        except BudgetError:
+        except BudgetError as error:
+            # Maybe the reserve in the way is that of a process that died.
+            reserved = isinstance(error, BudgetExceeded) and error.reserved
+            if reserved and self._rules.sweep(txn, at_us):
+                return self._try_hold(txn, operation, request, at_us)
             if place:
                 txn.drop_waiting(place.ticket)
             raise
@@ -337,10 +348,24 @@ def deliver_all(done: Done) -> None:
 
 def _deliver_each(done: Done) -> None:
     for operation, result in done:
+        ended = operation.ending is not None and isinstance(result, Line)
+        if ended and "overrun_nanos" in result.note:
+            _raise_alarm(result)
         try:
             operation.deliver(result)
         except Exception:  # a receiver's fault must not stop the ledger of everybody else
             logger.exception("a result of the ledger could not be delivered")
+
+
+def _raise_alarm(line: Line) -> None:
+    logger.error(
+        "overrun: hold %s (%s, scope %r) cost %d nano-dollars more than its bound; it is posted in full: "
+        "see 'earmark ledger check'",
+        line.hold,
+        line.model,
+        line.scope,
+        line.note["overrun_nanos"],
+    )
 
 
 class _Waits:

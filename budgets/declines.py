@@ -10,13 +10,16 @@ from .money import format_usd, to_decimal
 from .records import HoldRequest
 
 
-def decline(request: HoldRequest, binding: Binding, *, latched: bool = False) -> BudgetExceeded:
+def decline(
+    request: HoldRequest, binding: Binding, *, latched: bool = False, kept: int = 0
+) -> BudgetExceeded:
     """The error for a call that a cap does not admit.
 
     Args:
         request: what was asked.
         binding: the cap in the way, with its sums.
         latched: it was declined here before, and that holds.
+        kept: nano-dollars of the account that are held in reserves, if those are in the way.
     """
     cap, window, account = binding.cap, binding.window, binding.account
     named = cap if account.subject == cap.scope else cap.at_scope(account.subject)
@@ -28,7 +31,7 @@ def decline(request: HoldRequest, binding: Binding, *, latched: bool = False) ->
         f"held {format_usd(held)}"
         f"{f' ({format_usd(account.in_doubt)} of it in doubt)' if account.in_doubt else ''}, "
         f"asked {format_usd(request.nanos)}"
-        f"{_why(request, binding, latched=latched)}"
+        f"{_why(request, binding, latched=latched, kept=kept)}"
         f"{'' if window.ends is None else f'; opens again at {window.ends.isoformat()}'} [{decline_id}]"
     )
     return BudgetExceeded(
@@ -41,11 +44,12 @@ def decline(request: HoldRequest, binding: Binding, *, latched: bool = False) ->
         asked=to_decimal(request.nanos),
         asked_by=request.place.scopes[0],
         latched=latched,
+        reserved=to_decimal(kept),
         id=decline_id,
     )
 
 
-def _why(request: HoldRequest, binding: Binding, *, latched: bool) -> str:
+def _why(request: HoldRequest, binding: Binding, *, latched: bool, kept: int) -> str:
     account, limit = binding.account, binding.cap.nanos
     if latched:
         return "; this scope was declined before and stays so until the cap is raised"
@@ -55,6 +59,10 @@ def _why(request: HoldRequest, binding: Binding, *, latched: bool) -> str:
         return ""
     if account.posted + account.in_doubt + request.nanos > limit:
         return "; what is in doubt counts until it is resolved (earmark ledger holds)"
-    if request.wait:
-        return "; the held money is the caller's own open stream, so waiting can't free it"
-    return "; only held money is in the way, and this call does not wait"
+    if kept:
+        held = f"{format_usd(kept)} of what is held is reserved for closing calls (earmark ledger holds)"
+    elif request.wait:
+        held = "the held money is the caller's own open stream, so waiting can't free it"
+    else:
+        held = "only held money is in the way, and this call does not wait"
+    return f"; {held}"

@@ -143,6 +143,7 @@ class BudgetExceeded(Declined):
         window: the calendar window the sums belong to.
         posted, held, asked: dollars as Decimal; ``held`` includes what is in doubt.
         in_doubt: the part of ``held`` that only a person or the provider's report can free.
+        reserved: the part of ``held`` that is set aside in reserves, where that is what is in the way; else 0.
         reopens_at: when the window turns (aware datetime), or None if it never does.
         asked_by: the scope that the declined call was made in.
         latched: True if this scope was declined before and stays so (rule 13).
@@ -161,6 +162,7 @@ class BudgetExceeded(Declined):
         asked: Decimal,
         asked_by: str,
         latched: bool,
+        reserved: Decimal,
         id: str,  # noqa: A002 - an id is what it is
     ) -> None:
         super().__init__(message)
@@ -173,6 +175,7 @@ class BudgetExceeded(Declined):
         self.asked = asked
         self.asked_by = asked_by
         self.latched = latched
+        self.reserved = reserved
         self.id = id
         self.reopens_at: datetime | None = window.ends
 

@@ -1,7 +1,7 @@
 """The ledger: hold, settle, void, doubt, resolve; each exactly once, under caps that are never passed.
 
-This file is the door. The rules are in ``admission``, batching and the queue in ``counter``, storage in
-``stores``, questions about the past in ``report`` and ``check``.
+This file is the door, with ``ledger_reading`` and ``ledger_reserving`` beside it. The rules are in ``admission``,
+batching and the queue in ``counter``, storage in ``stores``, questions about the past in ``report`` and ``check``.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ import os
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from .admission import Rules
-from .answer import Answer, set_result
+from .answer import Answer, Landing
 from .caps import Cap
-from .check import CheckResult, check_lines
 from .counter import Counter, Deliver, Operation
 from .defaults import fallback_caps
 from .errors import BudgetError, BudgetExceeded, LedgerError, LedgerUnavailable, UnknownHold
+from .ledger_reading import Reading
+from .ledger_reserving import Reserving
 from .owners import this_process
-from .records import Balance, CapEntry, Ending, Hold, HoldRequest, Line, to_us
-from .report import balance_of
+from .records import Ending, Hold, HoldRequest, Line, to_us
+from .reserves import reserve_here
 from .scopes import Place, normal_scope, place_of_call
 from .stores.memory import MemoryStore
-from .stores.protocol import Reader, Store, Transaction
+from .stores.protocol import Store, Transaction
 from .threaded_counter import ThreadedCounter
 
 logger = logging.getLogger("earmark")
@@ -44,7 +45,7 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Ledger:
+class Ledger(Reading, Reserving):
     """A ledger in a file, or in memory.
 
     Args:
@@ -135,6 +136,10 @@ class Ledger:
     def _now_us(self) -> int:
         return to_us(self._clock())
 
+    def now(self) -> datetime:
+        """The time by this ledger's clock (aware), which windows go by."""
+        return self._clock()
+
     @property
     def name(self) -> str:
         """The file, or ``memory``."""
@@ -157,8 +162,12 @@ class Ledger:
         wait: bool = True,
         tied: int = 0,
         latch: bool = True,
+        reserve: bool = False,
     ) -> HoldRequest:
-        """A hold request for a call made here and now: below ``scope``, in the surrounding context."""
+        """A hold request for a call made here and now: below ``scope``, in the surrounding context.
+
+        Inside ``drawing_on`` it draws on that reserve. ``reserve`` asks for a reserve instead of a call.
+        """
         return HoldRequest(
             id=self._new_id(),
             nanos=nanos,
@@ -169,6 +178,8 @@ class Ledger:
             tied=tied,
             fresh_id=True,
             latch=latch,
+            reserve=reserve,
+            replaces=None if reserve else reserve_here(self.number),
         )
 
     def _new_id(self) -> str:
@@ -216,17 +227,11 @@ class Ledger:
 
     async def hold_async(self, request: HoldRequest) -> Hold:
         """As ``hold``; cancelling it leaves nothing held."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def land(result: Any) -> None:
-            if future.done() or operation.withdrawn:
-                self._void_unused(result)
-            else:
-                set_result(future, result)
-
-        operation = Operation(
-            None, land, request=request, loop=future.get_loop(), orphaned=self._void_unused
-        )
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        unused = self._void_unused
+        landing = Landing(future, unused)
+        operation = Operation(None, landing, request=request, loop=loop, orphaned=unused)
         self._submit(operation)
         try:
             result = await future
@@ -235,6 +240,7 @@ class Ledger:
             if future.done() and not future.cancelled():
                 self._void_unused(future.exception() or future.result())
             else:
+                landing.leave()
                 self._counter.withdraw(operation)
             raise
         assert isinstance(result, Hold)
@@ -258,14 +264,7 @@ class Ledger:
         """As ``end``. Once begun it is done, even if the caller is cancelled."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-
-        def land(result: Any) -> None:
-            if not future.done():
-                set_result(future, result)
-            else:
-                _log_fault(result)
-
-        self._submit_end(ending, land, loop=loop)
+        self._submit_end(ending, Landing(future, _log_fault), loop=loop)
         line: Line = await future
         return line
 
@@ -281,17 +280,11 @@ class Ledger:
         loop: asyncio.AbstractEventLoop | None = None,
         urgent: bool = True,
     ) -> None:
-        rules_end = self._rules.end
-
-        def alarmed(result: Any) -> None:
-            if isinstance(result, Line) and "overrun_nanos" in result.note:
-                _raise_alarm(result)
-            deliver(result)
-
         self._submit(
             Operation(
-                lambda txn, at_us: rules_end(txn, ending, at_us),
-                alarmed,
+                None,
+                deliver,
+                ending=ending,
                 must=True,
                 loop=loop,
                 orphaned=_log_fault,
@@ -363,54 +356,10 @@ class Ledger:
 
         self._run(drop)
 
-    def caps(self) -> tuple[CapEntry, ...]:
-        """All caps in force, outermost scope first."""
-        with self.reader() as reader:
-            return tuple(sorted(reader.caps().values(), key=lambda e: (e.fallback, e.cap.key)))
-
-    # ---- reading ----------------------------------------------------------------------------------
-
-    def reader(self) -> Any:
-        """A consistent view of the store, as a context manager; see ``stores.protocol.Reader``."""
-        self.flush()
-        return self._store.reader()
-
-    def flush(self) -> None:
-        """Return when everything that was handed over before is written; every question does this first."""
-        self._stay_in_process()
-        self._counter.flush()
-
-    def balance(self, scope: str = "") -> Balance:
-        """Posted, held, in doubt and remaining of a scope, everything below it included."""
-        place = Place(scopes=(normal_scope(scope),), kinds=())
-        reader: Reader
-        with self.reader() as reader:
-            return balance_of(reader, place.scopes[0], self._clock())
-
-    def lines(self, scope: str = "", *, hold: str | None = None, after: int = 0) -> Iterator[Line]:
-        """Lines in the order they were written, those of one scope if it is given."""
-        with self.reader() as reader:
-            yield from reader.lines(scope=normal_scope(scope), hold=hold, after=after)
-
-    def open_holds(self) -> list[Hold]:
-        """Holds of calls under way (``held``) and of calls in doubt (``doubt``), oldest first."""
-        with self.reader() as reader:
-            return list(reader.open_holds())
-
-    def check(self) -> CheckResult:
-        """Prove the ledger from its lines: balances, ends, caps at every line, the file itself."""
-        with self.reader() as reader:
-            return check_lines(reader)
-
-    @property
-    def waiting(self) -> int:
-        """Calls of this process that wait for held money now."""
-        return self._counter.waiting_count
-
     # ---- life -------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close it. Holds that this process still has open go in doubt: their calls were sent."""
+        """Close it. Holds that this process still has open go in doubt: their calls were sent. Reserves are void."""
         if self._closed or self._pid != os.getpid():
             return
         self._closed = True
@@ -467,17 +416,6 @@ class _UndoSelfCheck(Exception):
 def _log_fault(result: Any) -> None:
     if isinstance(result, BaseException):
         logger.error("%s", result)
-
-
-def _raise_alarm(line: Line) -> None:
-    logger.error(
-        "overrun: hold %s (%s, scope %r) cost %d nano-dollars more than its bound; it is posted in full: "
-        "see 'earmark ledger check'",
-        line.hold,
-        line.model,
-        line.scope,
-        line.note["overrun_nanos"],
-    )
 
 
 def _id(hold: Hold | str) -> str:

@@ -6,7 +6,7 @@ times a rate is a whole number), and round up once, to the next nano-dollar.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from .errors import InvalidInput, UnknownPrice
@@ -20,6 +20,19 @@ _TENTHS_PER_NANO = 10_000
 #: Tenths per pico-dollar: inference anywhere, and inference pinned to one place (documented: 1.1
 #: times every token class, on top of batch, fast and cache multiples; searches keep their price).
 _GLOBAL, _PLACED = 10, 11
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheEffect:
+    """What the prompt cache did to the price of one usage, in nano-dollars.
+
+    Attributes:
+        saved_nanos: tokens read, at the price of plain input, less what they did cost.
+        surcharge_nanos: what tokens written cost above plain input.
+    """
+
+    saved_nanos: int = 0
+    surcharge_nanos: int = 0
 
 
 def bound(shape: Shape, book: PriceBook, at: datetime) -> int:
@@ -69,6 +82,62 @@ def cost(usage: Usage, book: PriceBook, at: datetime) -> int:
     return _round_up(tenths)
 
 
+def uncached_cost(usage: Usage, book: PriceBook, at: datetime) -> int:
+    """What a usage would have cost with every input token priced as plain input, in nano-dollars.
+
+    Raises:
+        UnknownPrice, InvalidInput: as for ``cost``.
+    """
+    return cost(_uncached(usage), book, at)
+
+
+def cache_effect(usage: Usage, book: PriceBook, at: datetime) -> CacheEffect:
+    """What the prompt cache saved, and what writing to it cost on top.
+
+    The cost is the uncached cost less what was saved plus the surcharge, but for at most two
+    nano-dollars of rounding (what is saved is rounded down, the surcharge up).
+
+    Raises:
+        UnknownPrice: as for ``cost``.
+    """
+    saved, surcharge = _effect_tenths(usage, book, at)
+    return CacheEffect(
+        saved_nanos=max(saved, 0) // _TENTHS_PER_NANO, surcharge_nanos=_round_up(max(surcharge, 0))
+    )
+
+
+def _uncached(usage: Usage) -> Usage:
+    return replace(
+        usage,
+        input_tokens=usage.prompt_tokens,
+        cache_write_5m=0,
+        cache_write_1h=0,
+        cache_write_unsplit=0,
+        cache_read=0,
+        parts=tuple(_uncached(part) for part in usage.parts),
+    )
+
+
+def _effect_tenths(usage: Usage, book: PriceBook, at: datetime) -> tuple[int, int]:
+    if usage.parts:
+        parts = [_effect_tenths(_inherited(p, usage, book, at), book, at) for p in usage.parts]
+        return sum(part[0] for part in parts), sum(part[1] for part in parts)
+    rates = _rates_of(usage, book, at)
+    writes_5m, writes_1h = _writes(usage)
+    place = _PLACED if usage.geo == "us" else _GLOBAL
+    saved = usage.cache_read * (rates.input - rates.read) * place
+    surcharge = writes_5m * (rates.write_5m - rates.input)
+    surcharge += writes_1h * (rates.write_1h - rates.input)
+    return saved, surcharge * place
+
+
+def _writes(usage: Usage) -> tuple[int, int]:
+    """Tokens written, by lifetime; those without one at that of ``unsplit_ttl``."""
+    if usage.unsplit_ttl == "5m":
+        return usage.cache_write_5m + usage.cache_write_unsplit, usage.cache_write_1h
+    return usage.cache_write_5m, usage.cache_write_1h + usage.cache_write_unsplit
+
+
 def _bound_tenths(shape: Shape, book: PriceBook, at: datetime) -> int:
     counts = (shape.input_tokens, shape.output_tokens, shape.web_searches, shape.prompt_tokens or 0)
     if min(counts) < 0:
@@ -103,11 +172,7 @@ def _cost_tenths(usage: Usage, book: PriceBook, at: datetime) -> int:
         )
     _refuse_negative(usage)
     rates = _rates_of(usage, book, at)
-    writes_5m, writes_1h = usage.cache_write_5m, usage.cache_write_1h
-    if usage.unsplit_ttl == "5m":
-        writes_5m += usage.cache_write_unsplit
-    else:
-        writes_1h += usage.cache_write_unsplit
+    writes_5m, writes_1h = _writes(usage)
     tokens = (
         usage.input_tokens * rates.input
         + writes_5m * rates.write_5m

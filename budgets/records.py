@@ -18,6 +18,9 @@ from .scopes import Place
 LineKind = Literal["hold", "settle", "void", "doubt", "resolve", "adjust"]
 HoldState = Literal["held", "doubt"]
 
+#: In the note of a hold that nothing is sent on: the name of the reserve that it is (part of).
+RESERVE = "reserve"
+
 
 def to_us(at: datetime) -> int:
     """An aware datetime as integer microseconds since 1970 (UTC)."""
@@ -32,6 +35,14 @@ def from_us(at_us: int) -> datetime:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOf:
+    """What a hold for a batch stands for: so many requests, the dearest of which can cost ``largest_nanos``."""
+
+    items: int
+    largest_nanos: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +61,11 @@ class HoldRequest:
         fresh_id: the id was just drawn at random, so that looking for it is needless.
         latch: a decline for posted money shuts the scope (rule 13). False only asks: the caller has a
             tighter bound to try next.
+        batch: the hold is for a batch that goes on at the provider though this process may end: it never
+            goes in doubt with its maker, and caps on a single call look at its dearest item.
+        reserve: nothing is sent on this hold; a later call draws on it (``budgets.reserves``).
+        replaces: id of a reserve to draw on: it is given back and this hold is made in one step, or neither.
+            Of a reserve that is not there any more nothing is drawn.
     """
 
     id: str
@@ -61,6 +77,9 @@ class HoldRequest:
     tied: int = 0
     fresh_id: bool = False
     latch: bool = True
+    batch: BatchOf | None = None
+    reserve: bool = False
+    replaces: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +100,11 @@ class Hold:
     def scope(self) -> str:
         """The scope that the charge is reported under."""
         return self.scopes[0]
+
+    @property
+    def reserve(self) -> str | None:
+        """The name of the reserve that this hold is, or is a part of; None for a call's hold."""
+        return self.note.get(RESERVE)
 
     @property
     def held_at(self) -> datetime:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from .cap_table import Match, matching
-from .caps import CALENDAR, Cap
+from .caps import Cap
 from .errors import InvalidInput
-from .records import Balance, CapEntry, DollarSums, Line, Sums, from_us, to_us
+from .records import RESERVE, Balance, DollarSums, Line, Sums, from_us
+from .room import room_in, sums_of, window_in_force
 from .scopes import Place
 from .stores.protocol import Reader
-from .windows import window_of, zone_of
+from .windows import zone_of
 
 By = Literal["day", "model", "scope", "agent"]
 TOKEN_CLASSES = ("input_tokens", "cache_write_tokens", "cache_read_tokens", "output_tokens")
@@ -25,62 +25,20 @@ TOKEN_CLASSES = ("input_tokens", "cache_write_tokens", "cache_read_tokens", "out
 def balance_of(reader: Reader, scope: str, now: datetime) -> Balance:
     """Sums of a scope, and what a call made in it now could still take."""
     sums = reader.sums(scope, None, None)
-    least: tuple[int, Cap] | None = None
-    for entry, subject in _binding(reader, scope):
-        cap = entry.cap if subject == entry.cap.scope else entry.cap.at_scope(subject)
-        left = _left(reader, entry.cap, subject, now)
-        if least is None or left < least[0]:
-            least = (left, cap)
+    least = room_in(reader, Place(scopes=(scope,)), now).now
     return Balance(
         scope=scope,
         posted_nanos=sums.posted,
         held_nanos=sums.held,
         in_doubt_nanos=sums.in_doubt,
-        remaining_nanos=None if least is None else least[0],
-        cap=None if least is None else least[1],
+        remaining_nanos=None if least is None else least.nanos,
+        cap=None if least is None else least.cap,
     )
-
-
-def _binding(reader: Reader, scope: str) -> list[tuple[CapEntry, str]]:
-    """Caps that would apply, with their subjects: caps per agent and run where one is known to have begun."""
-    found = [
-        (match.entry, match.subject)
-        for match in matching(reader.caps(), Place(scopes=(scope,)))
-        if match.entry.cap.per != "call" and (match.named or _has_begun(reader, match))
-    ]
-    said = [(entry, subject) for entry, subject in found if not entry.fallback]
-    return said or found
-
-
-def _has_begun(reader: Reader, match: Match) -> bool:
-    account = reader.account((match.entry.cap.key, match.subject, "ever"))
-    return account is not None and account.begun
-
-
-def _left(reader: Reader, cap: Cap, subject: str, now: datetime) -> int:
-    account = reader.account((cap.key, subject, _window_key(cap, now)))
-    if account is None:
-        return max(cap.nanos - cap_sums(reader, cap, now).total, 0)
-    if account.latched >= cap.nanos and account.latched:
-        return 0
-    return max(cap.nanos - account.posted - account.held - account.in_doubt, 0)
-
-
-def _window_key(cap: Cap, now: datetime) -> str:
-    return window_of(cap.per, cap.tz, now).key if cap.per in CALENDAR else "ever"
 
 
 def cap_sums(reader: Reader, cap: Cap, now: datetime) -> Sums:
     """What counts against a cap on its own scope, in the window that ``now`` lies in."""
-    account = reader.account((cap.key, cap.scope, _window_key(cap, now)))
-    if account is not None:
-        return Sums(posted=account.posted, held=account.held, in_doubt=account.in_doubt)
-    if cap.per not in CALENDAR:
-        return reader.sums(cap.scope, None, None)
-    window = window_of(cap.per, cap.tz, now)
-    assert window.starts is not None
-    assert window.ends is not None
-    return reader.sums(cap.scope, to_us(window.starts), to_us(window.ends))
+    return sums_of(reader, cap, cap.scope, window_in_force(cap, now))
 
 
 @dataclass(slots=True)
@@ -113,9 +71,10 @@ class ReportRow(DollarSums):
         self.posted_nanos += line.posted
         self.held_nanos += line.held
         self.in_doubt_nanos += line.in_doubt
-        self.calls += line.kind == "hold"
+        if RESERVE not in line.note:
+            self.calls += line.kind == "hold"
+            self.voided += line.kind == "void"
         self.doubted += (line.kind == "doubt") - (line.kind == "resolve")
-        self.voided += line.kind == "void"
         self.settled += line.kind in {"settle", "resolve"}
         for name in TOKEN_CLASSES:
             self.tokens[name] += int((line.usage or {}).get(name, 0))

@@ -58,3 +58,11 @@ class Usage:
             + self.cache_write_unsplit
             + self.cache_read
         )
+
+    @property
+    def touches_cache(self) -> bool:
+        """Whether anything was read from the prompt cache or written to it."""
+        own = self.cache_read or self.cache_write_5m or self.cache_write_1h
+        if own or self.cache_write_unsplit:
+            return True
+        return any(part.touches_cache for part in self.parts)

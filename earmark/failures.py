@@ -53,6 +53,7 @@ _CODES = {
     "orchestrator.errors.SpendLimit": Exit.SPEND_LIMIT,
     "budgets.errors.BudgetError": Exit.MISTAKE,
     "orchestrator.errors.ConfigError": Exit.MISTAKE,
+    "orchestrator.batches.work.JobFault": Exit.FAILED,
 }
 
 

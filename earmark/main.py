@@ -19,10 +19,25 @@ from .failures import report_failure
 
 #: Every command: its name, the module that has it as ``app``, and its line in the help.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "classify": ("earmark.commands.classify", "Classify every document of a folder under a cap."),
+    "classify": (
+        "earmark.commands.classify",
+        "Classify every document of a folder or table under a cap.",
+    ),
+    "extract": ("earmark.commands.extract", "Take fields out of every document under a cap."),
+    "map": ("earmark.commands.map", "Run a prompt over every document under a cap."),
+    "research": (
+        "earmark.commands.research",
+        "Answer a question with a team, with sources, under a cap.",
+    ),
+    "results": ("earmark.commands.results", "Show the rows of a run of one of these."),
+    "batches": ("earmark.commands.batches", "List jobs of batches, watch, go on with, cancel one."),
     "budget": ("earmark.commands.budget", "Show, check, set and drop caps."),
     "ledger": ("earmark.commands.ledger", "Read, prove and correct the ledger."),
     "runs": ("earmark.commands.runs", "List runs and show one."),
+    "report": (
+        "earmark.commands.report",
+        "Show where the money of a run went, or of a log of calls.",
+    ),
     "estimate": ("earmark.commands.estimate", "Price a plan of agents, turns and tokens."),
     "prices": ("earmark.commands.prices", "Show what models cost."),
     "simulate": ("earmark.commands.simulate", "Serve a stand-in for the API; nothing is spent."),

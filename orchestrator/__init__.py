@@ -13,16 +13,25 @@ if getattr(_budgets, "__project__", None) != "earmark":
         "path; rename it, or start Python with -P"
     )
 
-from .agent import Agent, AgentResult
+from .agent import Agent, AgentResult, Performer
 from .context import Tally, calling_as
-from .errors import ConfigError, OrchestratorError, RunStopped, SpendLimit, Unmetered
+from .errors import (
+    ConfigError,
+    OrchestratorError,
+    RunStopped,
+    SpendLimit,
+    Unmetered,
+)
 from .gate import Gate, RateDeadline
 from .journal import Journal, read_journal
+from .mcp_tools import mcp_tools
 from .meter import Meter
 from .outcomes import Outcome
 from .retry import Retry, RetryBudget
 from .run import Run
-from .tools import Tool, tool
+from .server_tools import code_execution, web_fetch, web_search
+from .tools import BadCall, Tool, tool
+from .trips import Ask, Cheaper, RaiseCap, UseModel, on_trip
 from .wire import Allowances, Uses
 
 __project__ = "earmark"
@@ -31,12 +40,17 @@ __all__ = [
     "Agent",
     "AgentResult",
     "Allowances",
+    "Ask",
+    "BadCall",
+    "Cheaper",
     "ConfigError",
     "Gate",
     "Journal",
     "Meter",
     "OrchestratorError",
     "Outcome",
+    "Performer",
+    "RaiseCap",
     "RateDeadline",
     "Retry",
     "RetryBudget",
@@ -46,8 +60,14 @@ __all__ = [
     "Tally",
     "Tool",
     "Unmetered",
+    "UseModel",
     "Uses",
     "calling_as",
+    "code_execution",
+    "mcp_tools",
+    "on_trip",
     "read_journal",
     "tool",
+    "web_fetch",
+    "web_search",
 ]

@@ -6,57 +6,41 @@ How one call is made is the meter's matter; how agents work together, that of ``
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any
 
+from anthropic import AnthropicError, APIConnectionError
 from anthropic.types import Message
 from pydantic import BaseModel
 
-from budgets.errors import Declined
-from budgets.money import to_decimal
+from budgets.errors import BudgetError
+from budgets.money import format_usd
 from budgets.scopes import scope
 
 from .answers import Answers
-from .context import Tally, calling_as
-from .errors import ConfigError, OrchestratorError
+from .approvals import Approve
+from .context import Tally, calling_as, current_call
+from .errors import ConfigError, OrchestratorError, UnreadableAnswer
 from .failures import outcome_of
 from .outcomes import Outcome
+from .performer import AgentResult, Performer, Prompt
+from .prefixes import sharing
 from .run import Run
+from .server_tools import ServerTool
+from .sources import Source, sources_of
+from .tool_calls import ToolCalls
 from .tools import Tool, tool
+from .trips import Policy, steps_of
+from .trips import on_trip as tripping
+from .vouching import vouching
+from .wire import Allowances
 
 Output = type[BaseModel] | Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentResult:
-    """How an agent's work ended.
-
-    Attributes:
-        outcome: one word of the closed set; only ``ok`` is success.
-        reason: one sentence, empty for ``ok``.
-        text: the text of the last answer.
-        value: the parsed output, if the agent has an ``output``; None unless ``ok``.
-        turns: model calls that were answered.
-        tally: calls, cost and tokens, nested calls of its tools included.
-        messages: the conversation, for going on with it.
-    """
-
-    outcome: Outcome
-    reason: str
-    text: str
-    value: Any
-    turns: int
-    tally: Tally
-    messages: tuple[Mapping[str, Any], ...] = ()
-
-    @property
-    def cost(self) -> Decimal:
-        """Dollars posted."""
-        return to_decimal(self.tally.posted_nanos)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +51,24 @@ class Agent:
         name: part of its scope and of every report.
         model: a model id.
         system: the system prompt: a string, or text blocks (with cache markers, say).
-        tools: plain functions (see ``tools.tool``) or ``Tool`` records.
+        tools: plain functions (see ``tools.tool``), ``Tool`` records (also those of ``mcp_tools``), and the
+            provider's own (``server_tools``).
         output: a pydantic model or a JSON schema; the answer must fit it.
         check: takes the parsed output (or the text) and returns what is wrong with it, None if nothing is.
         repairs: corrective tries after an answer that is ``invalid``. They don't grow: the broken answer is
-            not pasted back.
+            not pasted back, and a tool loop starts from the task again.
         max_turns: model calls at most.
         max_tokens: output tokens of one call at most, thinking included.
         cap: dollars that this agent may spend in a run, ever; None sets none of its own.
         same_calls: so many identical tool calls with identical results end the loop as ``stalled``.
+        timeout_s: seconds for all of its work; over it the outcome is ``timeout``, and what was on its way is
+            in doubt. None is no limit.
+        approve: asked before a tool that needs approval is called, in place of the run's.
+        on_trip: what to do when a cap declines a call, in place of what is in force around it.
         extra: further request fields (``thinking``, ``output_config``, ``inference_geo``, server tools as
             ``tools``, ...).
+        likely_turns, likely_output: for estimates only: calls that one task will probably take, and output
+            tokens of each; guessed where they are None.
 
     Raises:
         ConfigError, InvalidScope, InvalidAmount: something here can't be used.
@@ -86,7 +77,7 @@ class Agent:
     name: str
     model: str
     system: str | Sequence[Mapping[str, Any]] = ""
-    tools: Sequence[Callable[..., Any] | Tool] = ()
+    tools: Sequence[Callable[..., Any] | Tool | ServerTool] = ()
     output: Output | None = None
     check: Callable[[Any], str | None] | None = None
     repairs: int = 0
@@ -94,7 +85,12 @@ class Agent:
     max_tokens: int = 4096
     cap: object = None
     same_calls: int = 3
+    timeout_s: float | None = None
+    approve: Approve | None = None
+    on_trip: Policy | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    likely_turns: int | None = None
+    likely_output: int | None = None
     _answers: Answers = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -103,21 +99,52 @@ class Agent:
                 f"agent {self.name}: max_turns and max_tokens must be 1 or more, same_calls 2 or more, "
                 "repairs 0 or more"
             )
-        object.__setattr__(self, "tools", tuple(tool(one) for one in self.tools))
-        names = Counter(one.name for one in self.tools if isinstance(one, Tool))
+        if self.timeout_s is not None and self.timeout_s <= 0:
+            raise ConfigError(f"agent {self.name}: timeout_s must be more than 0, or None")
+        if self.on_trip is not None:
+            steps_of(self.on_trip)
+        made = tuple(one if isinstance(one, ServerTool) else tool(one) for one in self.tools)
+        object.__setattr__(self, "tools", made)
+        names = Counter(one.name for one in made)
         twice = [name for name, count in names.items() if count > 1]
         if twice:
             raise ConfigError(f"agent {self.name}: the tool {twice[0]} is given twice; rename one")
         scope(self.name, self.cap)  # says now, not at the first call, that they can't be used
         object.__setattr__(self, "_answers", Answers(self.output, self.check))
 
+    @property
+    def words(self) -> tuple[Allowances, ...]:
+        """What its server tools say about their cost, for pricing its requests (see ``vouching``)."""
+        return tuple(one.allow for one in self.tools if isinstance(one, ServerTool))
+
+    def body(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The request for the next turn of a conversation, as it is given to ``messages.create``."""
+        body: dict[str, Any] = {**self.extra}
+        if self.system:
+            body["system"] = self.system
+        own = [one.definition for one in self.tools if isinstance(one, (Tool, ServerTool))]
+        if own:
+            body["tools"] = [*own, *self.extra.get("tools", ())]
+        if self._answers.format is not None:
+            body["output_config"] = {
+                **body.get("output_config", {}),
+                "format": self._answers.format,
+            }
+        return {
+            "model": self.model,
+            "max_tokens": self.max_tokens,
+            "messages": messages,
+            **body,
+        }
+
     async def run(
         self,
         run: Run,
-        prompt: str | Sequence[Mapping[str, Any]],
+        prompt: Prompt,
         *,
         unit: str = "",
         keep: Callable[[Mapping[str, Any]], Any] | None = None,
+        messages: Sequence[Mapping[str, Any]] = (),
     ) -> AgentResult:
         """Do the work. Failures are outcomes of the result; nothing is raised but cancellation.
 
@@ -126,30 +153,34 @@ class Agent:
             prompt: the task: text, or content blocks.
             unit: what it is about, for the journal and the ledger's lines.
             keep: what of each answer the ledger should keep; see ``context.CallContext``.
+            messages: an earlier conversation (``AgentResult.messages``, also another agent's) to go on with.
+
+        Raises:
+            CancelledError: with what was spent so far as its ``tally``.
         """
-        loop = _Loop(self, run)
+        begun = time.monotonic()
+        limit = asyncio.timeout(self.timeout_s)
         outcome, reason = Outcome.CANCELLED, ""
         with (
             run.tracking(),
             scope(self.name, self.cap),
             calling_as(self.name, unit=unit, keep=keep) as tally,
+            nullcontext() if self.on_trip is None else tripping(self.on_trip),
+            _with_figures(self.name, tally),
         ):
+            loop = _Loop(self, run, tally, messages)
+            loop.note("begin", model=self.model)
             try:
-                outcome, reason = await loop.work(prompt)
+                async with limit:
+                    outcome, reason = await loop.work(prompt)
             except Exception as error:  # noqa: BLE001 - every failure has an outcome
                 outcome, reason = outcome_of(error)
-                if outcome is Outcome.INFRA and tally.in_doubt_nanos:
-                    # An answer that can't be read: it may well have been billed.
-                    outcome = Outcome.IN_DOUBT
+                if limit.expired():
+                    outcome = Outcome.TIMEOUT
+                    reason = f"it took longer than {self.timeout_s:g} s (timeout_s)"
             finally:
-                run.journal.write(
-                    "outcome",
-                    agent=self.name,
-                    unit=unit,
-                    outcome=outcome,
-                    reason=reason,
-                    turns=loop.turns,
-                )
+                seconds = time.monotonic() - begun
+                loop.note_end(outcome, reason, seconds)
         return AgentResult(
             outcome=outcome,
             reason=reason,
@@ -158,150 +189,198 @@ class Agent:
             turns=loop.turns,
             tally=tally,
             messages=tuple(loop.messages),
+            model=loop.model,
+            stop_reason=loop.stop_reason,
+            sources=tuple(loop.sources),
+            seconds=seconds,
         )
+
+
+@contextmanager
+def _with_figures(name: str, tally: Tally) -> Iterator[None]:
+    """Whatever is raised carries what was spent so far."""
+    try:
+        yield
+    except BaseException as error:
+        error.tally = tally  # type: ignore[attr-defined]
+        error.add_note(
+            f"agent {name}: {tally.calls} calls, {format_usd(tally.posted_nanos)} posted, "
+            f"{format_usd(tally.in_doubt_nanos)} in doubt when it was left"
+        )
+        raise
 
 
 class _Loop:
     """One run of an agent."""
 
-    def __init__(self, agent: Agent, run: Run) -> None:
+    def __init__(
+        self, agent: Agent, run: Run, tally: Tally, history: Sequence[Mapping[str, Any]]
+    ) -> None:
         self.agent = agent
         self.run = run
+        self.tally = tally
+        self.history = history
         self.answers = agent._answers
-        self.tools: dict[str, Tool] = {
-            one.name: one for one in agent.tools if isinstance(one, Tool)
-        }
-        self.messages: list[Any] = []
+        self.calls = ToolCalls(
+            run,
+            [one for one in agent.tools if isinstance(one, Tool)],
+            approve=agent.approve,
+            same_calls=agent.same_calls,
+            tally=tally,
+        )
+        self.messages: list[Any] = list(history)
+        self.sources: dict[Source, None] = {}
         self.turns = 0
         self.text = ""
         self.value: Any = None
-        self._seen: Counter[str] = Counter()
+        self.model = ""
+        self.stop_reason = ""
+        self._container: str | None = None
+        self.scope = run.here
 
-    async def work(self, prompt: str | Sequence[Mapping[str, Any]]) -> tuple[Outcome, str]:
+    def note(self, event: str, **facts: Any) -> None:
+        """Write an event of this agent into the journal."""
+        made_by = current_call()
+        self.run.journal.write(
+            event,
+            agent=self.agent.name,
+            parent=made_by.parent,
+            unit=made_by.unit,
+            scope=self.scope,
+            **facts,
+        )
+
+    def note_end(self, outcome: Outcome, reason: str, seconds: float) -> None:
+        """Write its outcome, with what it came to."""
+        self.note(
+            "outcome",
+            outcome=outcome,
+            reason=reason,
+            turns=self.turns,
+            model=self.model or self.agent.model,
+            stop_reason=self.stop_reason,
+            calls=self.tally.calls,
+            posted_nanos=self.tally.posted_nanos,
+            in_doubt_nanos=self.tally.in_doubt_nanos,
+            seconds=round(seconds, 3),
+            **self.tally.tokens,
+        )
+
+    async def work(self, prompt: Prompt) -> tuple[Outcome, str]:
+        """The task, and its repairs."""
         outcome, reason = await self._converse(prompt)
         for _ in range(self.agent.repairs):
             if outcome is not Outcome.INVALID:
                 break
-            outcome, reason = await self._converse(_corrected(prompt, reason))
+            outcome, reason = await self._converse(corrected(prompt, reason))
         return outcome, reason
 
-    async def _converse(self, prompt: str | Sequence[Mapping[str, Any]]) -> tuple[Outcome, str]:
-        self.messages = [{"role": "user", "content": prompt}]
-        self._seen.clear()
-        for _ in range(self.agent.max_turns):
-            reply = await self._call()
-            self.turns += 1
-            self.text = "".join(block.text for block in reply.content if block.type == "text")
-            self.messages.append(
-                {"role": "assistant", "content": [block.to_dict() for block in reply.content]}
-            )
-            end = self._end_of(reply)
-            if end is not None:
-                return end
-            if reply.stop_reason == "tool_use":
-                repeated = await self._use_tools(reply)
-                if repeated:
-                    return Outcome.STALLED, repeated
+    async def _converse(self, prompt: Prompt) -> tuple[Outcome, str]:
+        self.messages = [*self.history, _opening(self.history, prompt)]
+        self.sources.clear()
+        self.calls.forget()
+        for turn in range(1, self.agent.max_turns + 1):
+            reply = await self._call(may_follow=self.agent.max_turns - turn)
+            self._take(reply)
+            uses = [block for block in reply.content if block.type == "tool_use"]
+            if reply.stop_reason in _PAUSED:
+                continue  # it goes back as it is, for the provider to go on with
+            if reply.stop_reason != "tool_use" or not uses:
+                outcome, reason, self.value = self.answers.end(
+                    reply.stop_reason, self.text, self.agent.max_tokens
+                )
+                return outcome, reason
+            answered = await self.calls.answer(uses)
+            self.messages.append(answered.message)
+            if answered.error is not None:
+                raise answered.error
+            if answered.repeated:
+                return Outcome.STALLED, answered.repeated
         return (
             Outcome.STALLED,
             f"it did not come to an end in {self.agent.max_turns} model calls (max_turns)",
         )
 
-    async def _call(self) -> Message:
-        agent = self.agent
-        body: dict[str, Any] = {**agent.extra}
-        if agent.system:
-            body["system"] = agent.system
-        if self.tools:
-            own = [one.definition for one in self.tools.values()]
-            body["tools"] = [*own, *agent.extra.get("tools", ())]
-        if self.answers.format is not None:
-            body["output_config"] = {**body.get("output_config", {}), "format": self.answers.format}
+    def _take(self, reply: Message) -> None:
+        """Keep what a reply says. Its blocks go back unchanged, those of server tools included."""
+        content = [block.to_dict() for block in reply.content]
+        self.turns += 1
+        self.model = reply.model
+        self.stop_reason = reply.stop_reason or ""
+        self.text = "".join(block.text for block in reply.content if block.type == "text")
+        self.messages.append({"role": "assistant", "content": content})
+        self.sources.update(dict.fromkeys(sources_of(content)))
+        if reply.container is not None:
+            self._container = reply.container.id
+
+    async def _call(self, *, may_follow: int) -> Message:
+        """The next turn, after which so many may follow."""
         # An explicit time limit: the SDK refuses long answers without streaming otherwise.
-        timeout = self.run.client.timeout
-        message: Message = await self.run.client.messages.create(
-            model=agent.model,
-            max_tokens=agent.max_tokens,
-            messages=self.messages,
-            timeout=timeout,
-            **body,
-        )
+        asked = {**self.agent.body(self.messages), "timeout": self.run.client.timeout}
+        if self._container is not None:
+            asked.setdefault("container", self._container)
+        doubted = self.tally.in_doubt_nanos
+        is_loop = bool(self.agent.tools)
+        try:
+            with (
+                vouching(*self.agent.words),
+                sharing(turns=may_follow) if is_loop else contextlib.nullcontext(),
+            ):
+                if self.run.prefixes.should_stream(asked):
+                    return await self._streamed(asked)
+                message: object = await self.run.client.messages.create(**asked)
+        except (AnthropicError, BudgetError, OrchestratorError):
+            raise
+        except Exception as error:
+            if self.tally.in_doubt_nanos == doubted:
+                raise
+            raise UnreadableAnswer(f"the answer can't be read ({type(error).__name__})") from error
+        if not isinstance(message, Message):
+            raise UnreadableAnswer("the answer is no message; something in between has replied")
         return message
 
-    def _end_of(self, reply: Message) -> tuple[Outcome, str] | None:
-        """The end that a reply makes; None if the loop goes on."""
-        reason = reply.stop_reason
-        if reason in {"tool_use", "pause_turn"}:
-            return None
-        if reason == "refusal":
-            return Outcome.REFUSAL, "the model refused"
-        if reason in {"max_tokens", "model_context_window_exceeded"}:
-            return (
-                Outcome.TRUNCATED,
-                f"the answer was cut ({reason}; max_tokens is {self.agent.max_tokens})",
-            )
-        self.value, problem = self.answers.read(self.text)
-        return (Outcome.INVALID, problem) if problem else (Outcome.OK, "")
-
-    # ---- tools ------------------------------------------------------------------------------------
-
-    async def _use_tools(self, reply: Message) -> str:
-        """Answer the tool calls of a reply; returns why the loop must end, empty if it goes on."""
-        uses = [block for block in reply.content if block.type == "tool_use"]
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._use(block.name, block.input)) for block in uses]
-        results = [task.result() for task in tasks]
-        self.messages.append(
-            {
-                "role": "user",
-                "content": [
-                    {
-                        "type": "tool_result",
-                        "tool_use_id": block.id,
-                        "content": text,
-                        "is_error": failed,
-                    }
-                    for block, (text, failed, _) in zip(uses, results, strict=True)
-                ],
-            }
-        )
-        for _, _, error in results:
-            if error is not None:
-                raise error
-        for block, (text, _, _) in zip(uses, results, strict=True):
-            key = json.dumps([block.name, block.input, text], sort_keys=True, default=str)
-            self._seen[key] += 1
-            if self._seen[key] >= self.agent.same_calls:
-                return f"the tool {block.name} was called {self._seen[key]} times alike, with the same result"
-        return ""
-
-    async def _use(self, name: str, given: object) -> tuple[str, bool, Exception | None]:
-        """Call one tool: text, whether it failed, and an error that must end the loop."""
-        found = self.tools.get(name)
-        if found is None:
-            return f"there is no tool {name}", True, None
-        try:
-            text, failed = await found.call(given), False
-        except (Declined, OrchestratorError) as error:
-            # Money is out, or the run is stopped: no model is asked about that.
-            return str(error), True, error
-        except asyncio.CancelledError:
-            if (task := asyncio.current_task()) is None or task.cancelling():
-                raise
-            text, failed = "the tool was cancelled", True  # by itself: nobody cancelled us
-        except Exception as error:  # noqa: BLE001 - the model may mend its call
-            text, failed = f"{type(error).__name__}: {error}", True
-        self.run.journal.write("tool", agent=self.agent.name, tool=name, failed=failed or None)
-        return text, failed, None
+    async def _streamed(self, asked: Mapping[str, Any]) -> Message:
+        """The same by a stream: others wait for the begin of the answer, and need not wait for its end."""
+        async with self.run.client.messages.stream(**asked) as stream:
+            message = await stream.get_final_message()
+            if message.stop_reason is None:
+                raise APIConnectionError(
+                    message="the answer ended before it was whole", request=stream.response.request
+                )
+            return message
 
 
-def _corrected(
-    prompt: str | Sequence[Mapping[str, Any]], problem: str
-) -> str | list[Mapping[str, Any]]:
-    """The task again, with what was wrong; not with the broken answer, so that it doesn't grow."""
+#: Stop reasons of a turn that is not finished: it is sent back unchanged.
+_PAUSED = frozenset({"pause_turn", "compaction"})
+
+
+def _opening(history: Sequence[Mapping[str, Any]], prompt: Prompt) -> dict[str, Any]:
+    """The user's message that a conversation goes on with. Calls that nobody answered are answered in it."""
+    content = history[-1].get("content") if history and history[-1]["role"] == "assistant" else None
+    open_calls = [
+        {
+            "type": "tool_result",
+            "tool_use_id": block["id"],
+            "content": "it was not called",
+            "is_error": True,
+        }
+        for block in (content if isinstance(content, list) else ())
+        if block.get("type") == "tool_use"
+    ]
+    if not open_calls:
+        return {"role": "user", "content": prompt}
+    asked = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else prompt
+    return {"role": "user", "content": [*open_calls, *asked]}
+
+
+def corrected(prompt: Prompt, problem: str) -> Prompt:
+    """The prompt of a corrective try: with what was wrong; not with the broken answer, so that it doesn't grow."""
     note = (
         f"A first answer to this could not be used: {problem[:300]}. Answer again and avoid that."
     )
     if isinstance(prompt, str):
         return f"{prompt}\n\n{note}"
     return [*prompt, {"type": "text", "text": note}]
+
+
+__all__ = ["Agent", "AgentResult", "Output", "Performer", "Prompt"]

@@ -12,6 +12,7 @@ from jsonschema.exceptions import SchemaError, best_match
 from pydantic import BaseModel, ValidationError
 
 from .errors import ConfigError
+from .outcomes import Outcome
 
 
 class Answers:
@@ -50,6 +51,26 @@ class Answers:
                 else dict(self._schema or {})
             )
             self.format = {"type": "json_schema", "schema": schema}
+
+    def end(self, stop_reason: str | None, text: str, max_tokens: int) -> tuple[Outcome, str, Any]:
+        """How a reply that is not followed by another one ends: outcome, reason in a sentence, and value.
+
+        The stop reason is looked at first: a cut answer or a refusal is never read as one.
+
+        Args:
+            stop_reason: the reply's.
+            text: its text.
+            max_tokens: what it was limited to, for the reason.
+        """
+        if stop_reason == "refusal":
+            return Outcome.REFUSAL, "the model refused", None
+        if stop_reason in {"max_tokens", "model_context_window_exceeded"}:
+            reason = f"the answer was cut ({stop_reason}; max_tokens is {max_tokens})"
+            return Outcome.TRUNCATED, reason, None
+        if stop_reason in {"tool_use", "pause_turn"}:
+            return Outcome.STALLED, f"the answer was not finished ({stop_reason})", None
+        value, problem = self.read(text)
+        return (Outcome.INVALID, problem, None) if problem else (Outcome.OK, "", value)
 
     def read(self, text: str) -> tuple[Any, str]:
         """An answer as its value, and what is wrong with it (empty if nothing is)."""

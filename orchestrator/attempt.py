@@ -18,7 +18,7 @@ from anthropic import APIConnectionError
 from pydantic_core import from_json
 
 from budgets.errors import BudgetError
-from budgets.pricing import cost
+from budgets.pricing import CacheEffect, cache_effect, cost
 from budgets.records import Ending, Hold
 from budgets.usage import Usage
 
@@ -71,6 +71,7 @@ class Attempt:
         "__weakref__",
         "begun_at",
         "call",
+        "effect",
         "ended",
         "failure",
         "hold",
@@ -91,6 +92,7 @@ class Attempt:
         self.meter = meter
         self.reading = reading
         self.call = call
+        self.effect: CacheEffect | None = None
         self.span = span
         self.threaded = threaded
         self.request_id = ""
@@ -110,9 +112,23 @@ class Attempt:
         return 0 if self.hold is None else self.hold.nanos
 
     @property
+    def is_batch(self) -> bool:
+        """An attempt is of a single call."""
+        return False
+
+    @property
     def is_open(self) -> bool:
         """Its hold counts still."""
         return not self.ended
+
+    def rate(self, deadline: float | None) -> dict[str, Any]:
+        """What the gate needs to know before it leaves."""
+        reading = self.reading
+        return {
+            "input_tokens": reading.estimate_input,
+            "output_tokens": reading.max_tokens,
+            "deadline": deadline,
+        }
 
     def start_stream(self, status: int, headers: Mapping[str, str]) -> None:
         """The response is a stream: from here on its events decide."""
@@ -166,6 +182,8 @@ class Attempt:
             )
         try:
             nanos = cost(usage, self.meter.prices, hold.held_at)
+            if usage.touches_cache:
+                self.effect = cache_effect(usage, self.meter.prices, hold.held_at)
         except BudgetError as error:
             logger.error("%s; the whole hold of %s is posted", error, hold.id)  # noqa: TRY400
             nanos, note = hold.nanos, {**note, "unpriced": str(error)}
@@ -246,7 +264,7 @@ class Attempt:
             self.ticket.close()
         if self.hold is not None:
             for tally in self.call.tallies:
-                tally.add(self.hold, ending)
+                tally.add(self.hold, ending, self.effect)
         self.meter.tell(self, ending)
 
     def abandon(self, error: BaseException | None) -> None:

@@ -9,9 +9,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from budgets.pricing import CacheEffect
 from budgets.records import Ending, Hold
 
 TOKENS = ("input_tokens", "cache_write_tokens", "cache_read_tokens", "output_tokens")
@@ -25,17 +26,26 @@ class Tally:
         calls: HTTP attempts that were held for.
         posted_nanos, in_doubt_nanos: nano-dollars charged, and in doubt.
         tokens: the four disjoint classes of tokens that were billed.
+        saved_nanos: tokens read from the prompt cache, at the price of plain input, less what they cost.
+        surcharge_nanos: what tokens written to it cost above plain input.
+        wasted_nanos: the part of the surcharge that brought nothing so far; see ``prefixes``.
     """
 
     calls: int = 0
     posted_nanos: int = 0
     in_doubt_nanos: int = 0
     tokens: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOKENS, 0))
+    saved_nanos: int = 0
+    surcharge_nanos: int = 0
+    wasted_nanos: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def add(self, hold: Hold, ending: Ending) -> None:
-        """Count the end of one hold."""
+    def add(self, hold: Hold, ending: Ending, effect: CacheEffect | None = None) -> None:
+        """Count the end of one hold. ``effect`` is what the prompt cache did to its price."""
         with self._lock:
+            if effect is not None:
+                self.saved_nanos += effect.saved_nanos
+                self.surcharge_nanos += effect.surcharge_nanos
             self.calls += 1
             if ending.kind == "settle":
                 self.posted_nanos += ending.nanos
@@ -43,6 +53,11 @@ class Tally:
                 self.in_doubt_nanos += hold.nanos
             for name in TOKENS:
                 self.tokens[name] += int((ending.usage or {}).get(name, 0))
+
+    def waste(self, nanos: int) -> None:
+        """A write that nothing has read yet; or one less of them, as a negative amount."""
+        with self._lock:
+            self.wasted_nanos += nanos
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +71,7 @@ class CallContext:
         keep: takes the JSON of an answer and returns what of it to write into the line that settles it
             (short, JSON), so that a paid answer survives a crash; None keeps nothing.
         tallies: everyone who wants the cost of this call counted, innermost last.
+        marks: the prefixes that were marked for the prompt cache, see ``prefixes.accounts``.
     """
 
     agent: str = ""
@@ -63,9 +79,28 @@ class CallContext:
     unit: str = ""
     keep: Callable[[Mapping[str, Any]], Any] | None = None
     tallies: tuple[Tally, ...] = ()
+    marks: Any = None
 
 
 _NOBODY = CallContext()
+_may_latch: ContextVar[bool] = ContextVar("earmark_may_latch", default=True)
+
+
+def may_latch() -> bool:
+    """Whether a decline here shuts its scope (rule 13)."""
+    return _may_latch.get()
+
+
+@contextmanager
+def trying() -> Iterator[None]:
+    """Declines inside shut nothing: whoever makes the call has something else to try next."""
+    token = _may_latch.set(False)
+    try:
+        yield
+    finally:
+        _may_latch.reset(token)
+
+
 _current: ContextVar[CallContext] = ContextVar("earmark_call", default=_NOBODY)
 
 
@@ -92,5 +127,15 @@ def calling_as(
     )
     try:
         yield tally
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def calling_with(marks: object) -> Iterator[None]:
+    """The call inside bears these marks."""
+    token = _current.set(replace(_current.get(), marks=marks))
+    try:
+        yield
     finally:
         _current.reset(token)

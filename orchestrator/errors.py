@@ -4,6 +4,8 @@ OrchestratorError
     Unmetered        a request that can bill and that nothing here can price; nothing was sent
     RunStopped       the run was told to stop; nothing was sent
     SpendLimit       the provider's own limit is reached: the run ends, it can be resumed
+    UnreadableAnswer a successful answer that is no message: it may have been billed
+    Finished         raised by a tool: the work of the agent that called it is done
     ConfigError      the caller's mistake in a run, an agent or a tool (also a ValueError)
 """
 
@@ -38,6 +40,14 @@ class SpendLimit(OrchestratorError):
         super().__init__(message)
         self.reason = reason
         self.reopens_at = reopens_at
+
+
+class UnreadableAnswer(OrchestratorError):
+    """An answer came with success and is no message. It may have been billed, so its hold is in doubt."""
+
+
+class Finished(OrchestratorError):
+    """Raised by a tool: the work of the agent that called it is done, and ends as ``ok``."""
 
 
 class ConfigError(OrchestratorError, ValueError):

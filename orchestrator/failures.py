@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import httpx2
 from anthropic import APIConnectionError, APIStatusError, APITimeoutError
 
-from budgets.errors import BudgetExceeded, Declined, LedgerUnavailable
+from budgets.errors import BudgetExceeded, Declined, InvalidInput, LedgerUnavailable
 
 from .attempt import never_connected
-from .errors import OrchestratorError, RunStopped, SpendLimit
+from .errors import Finished, OrchestratorError, RunStopped, SpendLimit, UnreadableAnswer
 from .gate import NestedTooDeep, RateDeadline
 from .outcomes import Outcome
 from .wire import classify
@@ -23,7 +23,7 @@ def outcome_of(error: BaseException) -> tuple[Outcome, str]:
     Errors that are nobody's outcome (a bug in the caller's own code) come back as ``infra`` with the name of
     the exception.
     """
-    text = str(error) or type(error).__name__
+    text = "" if isinstance(error, Finished) else str(error) or type(error).__name__
     for kinds, outcome in _BY_TYPE:
         if isinstance(error, kinds):
             return outcome, text
@@ -46,13 +46,15 @@ def outcome_of(error: BaseException) -> tuple[Outcome, str]:
 #: What ``wire`` calls a prompt that the model, or the API, does not take at any time.
 _TOO_LARGE = frozenset({"too_large", "prompt_too_long"})
 _BY_TYPE: tuple[tuple[tuple[type[BaseException], ...], Outcome], ...] = (
+    ((Finished,), Outcome.OK),
     ((BudgetExceeded,), Outcome.BUDGET),
     ((LedgerUnavailable,), Outcome.INFRA),
     ((Declined,), Outcome.BAD_REQUEST),
     ((RunStopped, asyncio.CancelledError, KeyboardInterrupt), Outcome.CANCELLED),
     ((SpendLimit,), Outcome.SPEND_LIMIT),
+    ((UnreadableAnswer,), Outcome.IN_DOUBT),
     ((RateDeadline,), Outcome.RATE_LIMITED),
-    ((NestedTooDeep, OrchestratorError), Outcome.BAD_REQUEST),
+    ((NestedTooDeep, OrchestratorError, InvalidInput), Outcome.BAD_REQUEST),
     ((APITimeoutError, httpx2.TimeoutException, TimeoutError), Outcome.TIMEOUT),
     ((httpx2.TransportError,), Outcome.IN_DOUBT),
 )

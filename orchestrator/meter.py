@@ -8,6 +8,7 @@ can cost in ``wire``, and who may go now in the gate and the ledger.
 from __future__ import annotations
 
 import logging
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -28,9 +29,11 @@ from budgets.shape import Shape
 from budgets.usage import Usage
 
 from .attempt import Attempt, tied_nanos
-from .context import current_call
-from .errors import ConfigError, Unmetered
+from .context import current_call, may_latch
+from .errors import Unmetered
 from .gate import Gate
+from .incoming import do_not_repeat, plain_of
+from .lingering import Lingering
 from .listener import Listener
 from .metered_stream import watch
 from .outgoing import betas_of, count_request, model_of, prepared, tightened
@@ -38,6 +41,7 @@ from .retry import Answer, Retry
 from .spans import mark_span
 from .swallowed import raise_swallowed, remember_decline
 from .transport import HOLD_HEADER, Passes
+from .vouching import words_here
 from .wire import Allowances, History, Reading, classify_path, read_request
 
 logger = logging.getLogger("earmark")
@@ -92,6 +96,7 @@ class Meter(Middleware):
         self.deadline = deadline
         self._listener = listener
         self._passes = passes
+        self._lingering = Lingering(off=passes is not None)
         self._threads: OrderedDict[str, History] = OrderedDict()
         self._given_up: OrderedDict[str, str] = OrderedDict()
 
@@ -101,6 +106,7 @@ class Meter(Middleware):
         """Called by the client, once per HTTP attempt."""
         kind = self._admit(request)
         if kind == "free":
+            await self._lingering.make_room()
             return await call_next(request)
         if kind == "count_tokens":
             return await self._count_gated_async(request, call_next)
@@ -120,19 +126,23 @@ class Meter(Middleware):
         attempt.ticket = await self.gate.enter(attempt.reading.model, self.deadline)
         try:
             await self._hold_async(attempt, request, call_next)
-            await attempt.ticket.pace(**_pace(attempt, self.deadline))
-            sent = self._prepare(attempt, request)
+            await attempt.ticket.pace(**attempt.rate(self.deadline))
+            await self._lingering.make_room()
+            sent = self._prepare(
+                attempt, request, self._lingering.headers(request, attempt.reading)
+            )
         except BaseException as error:
             self._not_sent(attempt, error)
             raise
         try:
+            sent_at = time.perf_counter()
             response = await call_next(sent)
-            plain = _plain(response)
+            plain = plain_of(response)
             attempt.status = plain.status_code
             if self._is_stream(attempt, plain):
                 ending, failure = watch(attempt, plain), None
             else:
-                body = bytes(await plain.aread())
+                body = await self._lingering.read(plain, sent_at)
                 ending, failure = attempt.of_answer(plain.status_code, body, plain.headers)
         except Exception as error:
             if not attempt.ended:
@@ -144,7 +154,7 @@ class Meter(Middleware):
         if ending is not None:
             await self._end_async(attempt, ending)
         if failure is not None and not failure.retryable:
-            _do_not_repeat(plain)
+            do_not_repeat(plain)
         return Answer(response, failure)
 
     async def _hold_async(self, attempt: Attempt, request: APIRequest, call_next: Any) -> None:
@@ -178,8 +188,9 @@ class Meter(Middleware):
         ticket = await self.gate.enter(model_of(request), self.deadline, lane="count_tokens")
         with ticket:
             await ticket.pace(input_tokens=0, output_tokens=0, deadline=self.deadline)
+            await self._lingering.make_room()
             response = await call_next(request)
-            plain = _plain(response)
+            plain = plain_of(response)
             ticket.observe(plain.status_code, plain.headers)
             return response
 
@@ -222,14 +233,14 @@ class Meter(Middleware):
         attempt.ticket = self.gate.enter_sync(attempt.reading.model, self.deadline)
         try:
             self._hold(attempt, request, call_next)
-            attempt.ticket.pace_sync(**_pace(attempt, self.deadline))
-            sent = self._prepare(attempt, request)
+            attempt.ticket.pace_sync(**attempt.rate(self.deadline))
+            sent = self._prepare(attempt, request, {})
         except BaseException as error:
             self._not_sent(attempt, error)
             raise
         try:
             response = call_next(sent)
-            plain = _plain(response)
+            plain = plain_of(response)
             attempt.status = plain.status_code
             if self._is_stream(attempt, plain):
                 ending, failure = watch(attempt, plain), None
@@ -246,7 +257,7 @@ class Meter(Middleware):
         if ending is not None:
             self._end(attempt, ending)
         if failure is not None and not failure.retryable:
-            _do_not_repeat(plain)
+            do_not_repeat(plain)
         return Answer(response, failure)
 
     def _hold(self, attempt: Attempt, request: APIRequest, call_next: Any) -> None:
@@ -281,7 +292,7 @@ class Meter(Middleware):
         with ticket:
             ticket.pace_sync(input_tokens=0, output_tokens=0, deadline=self.deadline)
             response = call_next(request)
-            plain = _plain(response)
+            plain = plain_of(response)
             ticket.observe(plain.status_code, plain.headers)
             return response
 
@@ -310,9 +321,14 @@ class Meter(Middleware):
         if self._listener is not None:
             self._listener.before_call()
         if kind == "batches_create":
+            if self._passes is not None and self._passes.lets_batch_through(
+                request.headers.get(HOLD_HEADER)
+            ):
+                return "free"  # its hold is there: orchestrator.batches made it and ends it
             raise Unmetered(
-                "message batches are not metered yet, so this client does not send them; send the requests one by "
-                "one (client.messages.create), or use a client without a meter and watch its spend yourself"
+                "message batches run for hours, so their hold needs a job that outlives this client: use "
+                "orchestrator.batches.run_batches(run, items), or send the requests one by one "
+                "(client.messages.create); nothing was sent"
             )
         if kind == "unmetered":
             raise Unmetered(
@@ -332,7 +348,7 @@ class Meter(Middleware):
             reading = read_request(
                 body,
                 betas=betas_of(request),
-                allow=self.allow,
+                allow=words_here(self.allow),
                 context_window=self.prices.context_window(str(body.get("model"))),
                 history=self._thread_of(body),
             )
@@ -361,13 +377,13 @@ class Meter(Middleware):
             scope=self.scope,
             model=attempt.reading.model,
             note=note,
-            latch=latch,
+            latch=latch and may_latch(),
             tied=tied_nanos(),
         )
 
     def _count_could_help(self, reading: Reading, declined: BudgetExceeded) -> bool:
         """Whether the bound would fit if the input counted for almost nothing."""
-        if declined.latched:
+        if declined.latched and not self.ledger.draws_here:
             return False
         room = declined.cap.amount - declined.posted - declined.in_doubt
         least = bound(reading.tighten(0), self.prices, datetime.now(UTC))
@@ -396,10 +412,11 @@ class Meter(Middleware):
         if self._listener is not None:
             self._listener.declined(error)
 
-    def _prepare(self, attempt: Attempt, request: APIRequest) -> APIRequest:
+    def _prepare(
+        self, attempt: Attempt, request: APIRequest, headers: dict[str, str]
+    ) -> APIRequest:
         if self._listener is not None:
             self._listener.before_call()  # it may have been stopped while the call waited
-        headers = {}
         if self._passes is not None:
             headers[HOLD_HEADER] = self._passes.issue(attempt)
         return prepared(request, attempt.reading, headers)
@@ -465,33 +482,8 @@ class Meter(Middleware):
         mark_span(attempt.span, scope=scope, outcome=outcome, nanos=nanos)
 
 
-def _pace(attempt: Attempt, deadline: float | None) -> dict[str, Any]:
-    return {
-        "input_tokens": attempt.reading.estimate_input,
-        "output_tokens": attempt.reading.max_tokens,
-        "deadline": deadline,
-    }
-
-
-def _plain(response: Any) -> httpx2.Response:
-    """The HTTP response, whatever the caller asked the client to make of it."""
-    if isinstance(response, httpx2.Response):
-        return response
-    plain = getattr(response, "http_response", None)
-    if not isinstance(plain, httpx2.Response):
-        raise ConfigError(
-            f"Meter: a middleware behind it answered with a {type(response).__name__} of its own; "
-            "the meter goes last in the list of middleware"
-        )
-    return plain
-
-
 def _last_word(answer: Answer) -> Any:
     """Whoever retries here is the only one: the client's own retries are not to multiply it."""
     if answer.error is not None:
-        _do_not_repeat(_plain(answer.response))
+        do_not_repeat(plain_of(answer.response))
     return answer.response
-
-
-def _do_not_repeat(response: httpx2.Response) -> None:
-    response.headers["x-should-retry"] = "false"

@@ -7,24 +7,20 @@ or ends early.
 
 from __future__ import annotations
 
-import zlib
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
-from typing import Any
 
 import httpx2
 
 from budgets.records import Ending
 
 from .attempt import Attempt
+from .encodings import Decoder, Unreadable, decoder_of
 from .wire import SseReader
 
 #: What is asked of the server for streams: the encodings that can be watched.
 ENCODINGS = "gzip, deflate"
-_PLAIN = frozenset({"", "identity"})
-_PACKED = frozenset({"gzip", "x-gzip", "deflate"})
-#: Lets zlib tell gzip and deflate apart by themselves.
-_EITHER = zlib.MAX_WBITS | 32
 
 
 def watch(attempt: Attempt, response: httpx2.Response) -> Ending | None:
@@ -38,9 +34,9 @@ def watch(attempt: Attempt, response: httpx2.Response) -> Ending | None:
     except httpx2.ResponseNotRead:
         pass
     else:
-        eye = _Eye(attempt, "identity")
+        eye = Eye(attempt, "identity")
         return eye.take(loaded) or eye.last()
-    eye = _Eye(attempt, response.headers.get("content-encoding", ""))
+    eye = Eye(attempt, response.headers.get("content-encoding", ""))
     body = response.stream
     if isinstance(body, httpx2.AsyncByteStream):
         response.stream = WatchedAsyncBody(body, attempt, eye)
@@ -50,26 +46,28 @@ def watch(attempt: Attempt, response: httpx2.Response) -> Ending | None:
     return None
 
 
-class _Eye:
+class Eye:
     """Reads the bytes that pass by, and says when they decide how the hold ends."""
+
+    __slots__ = ("_attempt", "_decoder", "_sse")
 
     def __init__(self, attempt: Attempt, encoding: str) -> None:
         assert attempt.reader is not None
         self._attempt = attempt
         self._sse = SseReader(attempt.reader)
-        named = encoding.strip().lower()
-        self._inflate: Any = zlib.decompressobj(_EITHER) if named in _PACKED else None
         #: In an encoding of its own nothing can be read: the stream ends in doubt.
-        self._blind = named not in _PLAIN and named not in _PACKED
+        self._decoder: Decoder | None = None
+        with contextlib.suppress(Unreadable):
+            self._decoder = decoder_of(encoding)
 
     def take(self, chunk: bytes) -> Ending | None:
         """Look at the next bytes; returns the ending if they decide it."""
-        if self._blind or self._attempt.ended:
+        if self._decoder is None or self._attempt.ended:
             return None
         try:
-            data = chunk if self._inflate is None else self._inflated(chunk)
-        except zlib.error:
-            self._blind = True
+            data = self._decoder.feed(chunk)
+        except Unreadable:
+            self._decoder = None
             return None
         self._sse.feed(data)
         return self._attempt.of_events()
@@ -81,19 +79,11 @@ class _Eye:
         self._sse.close()
         return self._attempt.of_stream(None)
 
-    def _inflated(self, chunk: bytes) -> bytes:
-        data: bytes = self._inflate.decompress(chunk)
-        while self._inflate.eof and self._inflate.unused_data:
-            rest = self._inflate.unused_data
-            self._inflate = zlib.decompressobj(_EITHER)
-            data += self._inflate.decompress(rest)
-        return data
-
 
 class WatchedAsyncBody(httpx2.AsyncByteStream):
     """The body of a stream of ``AsyncAnthropic``."""
 
-    def __init__(self, body: httpx2.AsyncByteStream, attempt: Attempt, eye: _Eye) -> None:
+    def __init__(self, body: httpx2.AsyncByteStream, attempt: Attempt, eye: Eye) -> None:
         self._body = body
         self._attempt = attempt
         self._eye = eye
@@ -135,7 +125,7 @@ class WatchedAsyncBody(httpx2.AsyncByteStream):
 class WatchedBody(httpx2.SyncByteStream):
     """The body of a stream of ``Anthropic``."""
 
-    def __init__(self, body: httpx2.SyncByteStream, attempt: Attempt, eye: _Eye) -> None:
+    def __init__(self, body: httpx2.SyncByteStream, attempt: Attempt, eye: Eye) -> None:
         self._body = body
         self._attempt = attempt
         self._eye = eye

@@ -29,11 +29,17 @@ def prepared(request: APIRequest, reading: Reading, headers: Mapping[str, str]) 
         added["accept-encoding"] = ENCODINGS
     if not reading.changes and not added:
         return request
-    options = request.options.model_copy()
-    if reading.changes:
-        options.json_data = {**request.json, **reading.changes}  # type: ignore[dict-item]
+    changed = with_fields(request, reading.changes)
     if added:
-        options.headers = {**request.headers, **added}
+        changed.options.headers = {**request.headers, **added}
+    return changed
+
+
+def with_fields(request: APIRequest, changes: Mapping[str, Any]) -> APIRequest:
+    """A copy of the request with some fields of its body replaced."""
+    options = request.options.model_copy()
+    if changes:
+        options.json_data = {**request.json, **changes}  # type: ignore[dict-item]
     return APIRequest(
         options=options,
         cast_to=request.cast_to,

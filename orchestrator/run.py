@@ -8,43 +8,56 @@ import logging
 import os
 import re
 import secrets
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from anthropic import Anthropic, AsyncAnthropic
+from anthropic import Anthropic, AsyncAnthropic, Middleware
 
 from budgets.caps import Cap
 from budgets.errors import BudgetError, LedgerUnavailable
 from budgets.ledger import Ledger
-from budgets.money import format_usd
+from budgets.money import format_usd, parse_usd, to_decimal
 from budgets.prices import PriceBook
-from budgets.records import Balance, Ending
-from budgets.scopes import join_scope, normal_scope
+from budgets.records import Balance
+from budgets.reserves import Reserve
+from budgets.room import Room
+from budgets.scopes import join_scope, normal_scope, place_of_call
 from budgets.settings import ledger_path
 
-from .attempt import Attempt
+from .approvals import Approve
+from .breakers import Breakers
 from .clients import guarded_async_client, guarded_client
 from .context import Tally
 from .errors import ConfigError, RunStopped, SpendLimit
 from .gate import Gate
+from .halting import Halt
 from .journal import Journal
 from .meter import Meter
 from .outcomes import Outcome
+from .prefixes import CachingReport, Prefixes
 from .retry import Retry
 from .run_folder import RunFolder
+from .run_listener import RunListener
+from .run_reserves import RunReserves
 from .stopping import KillSwitch
 from .transport import Passes
+from .trip_middleware import Trips
+from .trips import Policy, steps_of
 from .wire import Allowances, ErrorKind
 
 logger = logging.getLogger("earmark")
 
+T = TypeVar("T")
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 #: Connections beyond the gate's width, for the free token counter.
 _SPARE_CONNECTIONS = 8
+_making = threading.Lock()
 
 
 class Run:
@@ -60,10 +73,17 @@ class Run:
         gate, prices, allow: as for ``Meter``.
         retry: the retry policy; the client's own retries are off.
         deadline_s: seconds from now after which no call waits any longer.
+        cache_settle_s: seconds between the begin of the first answer with a shared prefix and the calls that
+            read it from the cache; see ``prefixes``.
         folder: where ``run.json`` and ``journal.jsonl`` go; by default ``runs/<id>`` beside the ledger's
             file, nowhere for a ledger in memory.
         kill_switch: listen for Ctrl-C while entered: once stops new work and settles what is in flight,
             twice leaves at once with holds in doubt.
+        on_trip: what to do when a cap declines a call, where neither an agent nor a block says otherwise; see
+            ``trips``.
+        approve: asked before a tool that needs approval is called (see ``approvals``); without it the answer
+            is no.
+        breakers: when a tool that keeps failing is taken away; see ``breakers``.
         client: further arguments of the Anthropic client (``api_key``, ``base_url``, ``timeout``, ...).
 
     Use it as ``async with Run("name", cap="5") as run``.
@@ -87,36 +107,40 @@ class Run:
         allow: Allowances | None = None,
         retry: Retry | None = None,
         deadline_s: float | None = None,
+        cache_settle_s: float = 0.25,
         folder: Path | None = None,
         kill_switch: bool = True,
+        on_trip: Policy = "decline",
+        approve: Approve | None = None,
+        breakers: Breakers | None = None,
         client: dict[str, Any] | None = None,
     ) -> None:
-        for value, what in ((name, "name"), (id, "id")):
-            if value is not None and not _NAME.fullmatch(value):
-                raise ConfigError(
-                    f"run: the {what} {value!r} can't be used; write letters, digits, '.', '_' and '-', at most 64"
-                )
+        _check_names(name, id)
+        steps_of(on_trip)
         self.name = name
         self.id = id or new_run_id(name)
         self.scope = join_scope(normal_scope(scope), f"{name}/{self.id}")
         self._owns_ledger = not isinstance(ledger, Ledger)
-        self.ledger = (
-            ledger
-            if isinstance(ledger, Ledger)
-            else Ledger(ledger_path() if ledger is None else ledger)
-        )
+        self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger or ledger_path())
         self.gate = gate or Gate()
         self.tally = Tally()
         self.started_at = datetime.now(UTC)
         self._begun = time.monotonic()
         self.deadline = None if deadline_s is None else self._begun + deadline_s
+        self.approve = approve
+        self.on_trip = on_trip
+        self.breakers = breakers or Breakers()
         self._stopped: str | None = None
+        self._halt = Halt()
         self._spend_limit: ErrorKind | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        #: Scopes that patterns have entered, and whether with a cap of their own.
+        self.entered: dict[str, bool] = {}
         self._client_options = dict(client or {})
         self._async_client: AsyncAnthropic | None = None
         self._sync_client: Anthropic | None = None
         self._entered_by: asyncio.Task[Any] | None = None
+        self._beside = contextlib.AsyncExitStack()
         self._kill_switch = KillSwitch(self._interrupt, self._leave, self.close)
         self._listens = kill_switch
         self._passes = Passes()
@@ -128,13 +152,38 @@ class Run:
             allow=allow,
             retry=retry or Retry(),
             deadline=self.deadline,
-            listener=_RunListener(self),
+            listener=RunListener(self),
             passes=self._passes,
         )
+        self.prefixes = self._prefixes(cache_settle_s)
+        #: In front of the meter, outermost first.
+        self._outer: list[Middleware] = [self._trips(on_trip), self.prefixes]
         self.folder = self._open_folder(folder, cap, caps)
         self.journal = Journal(self.folder.journal, self.id)
+        self._reserves = RunReserves(self.meter, self.journal)
         self.journal.write("run", name=name, scope=self.scope, ledger=self.ledger.name)
         self._save(None)
+
+    def _prefixes(self, settle_s: float) -> Prefixes:
+        return Prefixes(
+            prices=self.meter.prices,
+            tally=self.tally,
+            alarm=lambda **facts: self.journal.write("cache_alarm", **facts),
+            settle_s=settle_s,
+            deadline=self.deadline,
+        )
+
+    def _trips(self, policy: Policy) -> Trips:
+        return Trips(
+            self.ledger,
+            run=self.id,
+            policy=policy,
+            write=lambda **facts: self.journal.write("trip", **facts),
+            spent=lambda: to_decimal(self.tally.posted_nanos),
+            check=self.check,
+            halt=self._halt,
+            deadline=self.deadline,
+        )
 
     def _open_folder(self, folder: Path | None, cap: object, caps: Iterable[Cap]) -> RunFolder:
         """The folder, locked; and then the caps: a run of this id that is under way elsewhere keeps its own."""
@@ -164,7 +213,11 @@ class Run:
         """The official async client, metered and guarded."""
         if self._async_client is None:
             self._async_client = guarded_async_client(
-                self.meter, self._passes, pool=self._pool(), **self._client_options
+                self.meter,
+                self._passes,
+                pool=self._pool(),
+                outer=self._outer,
+                **self._client_options,
             )
             self._passes._prefix = self._async_client.base_url.path.rstrip("/")
         return self._async_client
@@ -172,12 +225,17 @@ class Run:
     @property
     def sync_client(self) -> Anthropic:
         """The official sync client, metered and guarded."""
-        if self._sync_client is None:
-            self._sync_client = guarded_client(
-                self.meter, self._passes, pool=self._pool(), **self._client_options
-            )
-            self._passes._prefix = self._sync_client.base_url.path.rstrip("/")
-        return self._sync_client
+        with _making:  # threads ask for it at once, and all but one would never be closed
+            if self._sync_client is None:
+                self._sync_client = guarded_client(
+                    self.meter,
+                    self._passes,
+                    pool=self._pool(),
+                    outer=self._outer,
+                    **self._client_options,
+                )
+                self._passes._prefix = self._sync_client.base_url.path.rstrip("/")
+            return self._sync_client
 
     def _pool(self) -> int:
         return self.gate.statistics().width + _SPARE_CONNECTIONS
@@ -188,9 +246,41 @@ class Run:
         return self.meter.prices
 
     @property
+    def here(self) -> str:
+        """The full path of the scope that a call made here and now draws on."""
+        return place_of_call(self.scope, self.ledger.number).scopes[0]
+
+    @property
+    def caching(self) -> CachingReport:
+        """What prompt caching saved and wasted so far."""
+        return self.prefixes.report()
+
+    @property
     def balance(self) -> Balance:
         """What the run has posted, holds, has in doubt, and could still take."""
         return self.ledger.balance(self.scope)
+
+    async def reserve(self, amount: object) -> Reserve:
+        """Set dollars aside here and now, for a closing call inside ``with drawing_on(reserve)``.
+
+        What is left of it is given back when the run ends, or by ``ledger.release_async`` before.
+
+        Raises:
+            BudgetExceeded, LedgerUnavailable: nothing was set aside.
+        """
+        return await self._reserves.take(parse_usd(amount, what="reserve"))
+
+    async def reserve_for(self, body: Mapping[str, Any], *, times: int = 1) -> Reserve:
+        """As ``reserve``, the most that so many calls with this body (of ``messages.create``) can cost.
+
+        Raises:
+            Unbounded, UnknownPrice, InvalidInput: it has no bound. Else as ``reserve``.
+        """
+        return await self._reserves.take_for(body, times)
+
+    def room(self) -> Room:
+        """What calls made here and now could still take."""
+        return self.ledger.room(self.scope)
 
     # ---- stopping ---------------------------------------------------------------------------------
 
@@ -209,6 +299,7 @@ class Run:
         if self._stopped is None:
             self._stopped = reason
             self.journal.write("stop", reason=reason)
+            self._halt.set()
 
     def cancel(self) -> None:
         """Stop, and cancel what is in flight: calls that were sent go in doubt."""
@@ -276,6 +367,16 @@ class Run:
             self._kill_switch.__enter__()
         return self
 
+    async def keep(self, thing: contextlib.AbstractAsyncContextManager[T]) -> T:
+        """Enter something that lives as long as the run, and is left before the run ends.
+
+        Raises:
+            ConfigError: the run has not been entered.
+        """
+        if self._entered_by is None or self.folder.is_closed:
+            raise ConfigError(f"run {self.id}: use it as 'async with Run(...) as run' for this")
+        return await self._beside.enter_async_context(thing)
+
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
@@ -283,6 +384,7 @@ class Run:
         trace: TracebackType | None,
     ) -> None:
         try:
+            await self._beside.aclose()
             if self._async_client is not None:
                 await self._async_client.close()
             await self.drain()
@@ -308,11 +410,13 @@ class Run:
         if self._sync_client is not None:
             self._sync_client.close()
         outcome = outcome or self._outcome(None)
+        self._reserves.give_back()
         self._save(outcome)
         self.journal.write("end", outcome=outcome, seconds=round(time.monotonic() - self._begun, 3))
         self.journal.close()
         self.folder.close()
         self._stopped = self._stopped or "it has ended"
+        self._halt.set()
         if self._owns_ledger:
             self.ledger.close()
 
@@ -325,6 +429,7 @@ class Run:
         self._drain()
 
     def _drain(self) -> None:
+        self.journal.flush()
         with contextlib.suppress(LedgerUnavailable):  # closed: all is written
             self.ledger.flush()
 
@@ -357,64 +462,12 @@ class Run:
         )
 
 
-class _RunListener:
-    """Journals what the meter does, and lets a stopped run make no call."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-
-    def before_call(self) -> None:
-        self._run.check()
-
-    def held(self, attempt: Attempt) -> None:
-        assert attempt.hold is not None
-        self._write(
-            attempt,
-            "hold",
-            model=attempt.reading.model,
-            nanos=attempt.hold.nanos,
-            scope=attempt.hold.scope,
-        )
-        # It may have waited long for its slot or its money, and the run was stopped meanwhile.
-        self._run.check()
-
-    def ended(self, attempt: Attempt, ending: Ending) -> None:
-        assert attempt.hold is not None
-        self._run.tally.add(attempt.hold, ending)
-        self._run.note_failure(attempt.failure)
-        usage = ending.usage or {}
-        self._write(
-            attempt,
-            ending.kind,
-            model=usage.get("model") or attempt.reading.model,
-            nanos=ending.nanos if ending.kind == "settle" else attempt.hold.nanos,
-            stop_reason=ending.note.get("stop_reason"),
-            reason=ending.note.get("reason"),
-            request_id=ending.note.get("request_id"),
-            status=attempt.status or None,
-            latency_ms=round((time.monotonic() - attempt.begun_at) * 1000),
-            **{name: usage[name] for name in self._run.tally.tokens if name in usage},
-        )
-
-    def declined(self, error: BudgetError) -> None:
-        self._run.journal.write("decline", kind=type(error).__name__, reason=str(error))
-
-    def retrying(self, error: ErrorKind | None, tries: int, wait_s: float) -> None:
-        self._run.journal.write(
-            "retry", reason=error.word if error else "infra", tries=tries, wait_s=round(wait_s, 3)
-        )
-
-    def _write(self, attempt: Attempt, event: str, **fields: Any) -> None:
-        assert attempt.hold is not None
-        call = attempt.call
-        self._run.journal.write(
-            event,
-            hold=attempt.hold.id,
-            agent=call.agent,
-            parent=call.parent,
-            unit=call.unit,
-            **fields,
-        )
+def _check_names(name: str, run_id: str | None) -> None:
+    for value, what in ((name, "name"), (run_id, "id")):
+        if value is not None and not _NAME.fullmatch(value):
+            raise ConfigError(
+                f"run: the {what} {value!r} can't be used; write letters, digits, '.', '_' and '-', at most 64"
+            )
 
 
 def new_run_id(name: str) -> str:

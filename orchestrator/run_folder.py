@@ -80,3 +80,20 @@ class RunFolder:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def is_under_way(folder: Path) -> bool:
+    """Whether a process holds the lock of a run's folder; False where that can't be seen (Windows)."""
+    if not _HAS_FLOCK:
+        return False
+    try:
+        lock = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import re
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,6 +21,7 @@ _MOST = 1_000
 
 _lock = threading.Lock()
 _declines: OrderedDict[str, BudgetExceeded] = OrderedDict()
+_raised: weakref.WeakSet[BudgetExceeded] = weakref.WeakSet()
 
 
 def remember_decline(error: BudgetExceeded) -> None:
@@ -47,7 +49,13 @@ def raise_swallowed(body: Mapping[str, Any]) -> None:
             with _lock:
                 error = _declines.pop(found, None)
             if error is not None:
+                _raised.add(error)
                 raise error
+
+
+def was_swallowed(error: BudgetExceeded) -> bool:
+    """Whether it was raised here: the end of a loop, not the decline of the call that brought it to light."""
+    return error in _raised
 
 
 def _failed_tools(body: Mapping[str, Any]) -> Iterator[str]:

@@ -67,6 +67,7 @@ class _Tables:
         self.history: list[CapChange] = []
         self.accounts: dict[AccountKey, Account] = {}
         self.open: dict[str, Hold] = {}
+        self.reserves: dict[str, Hold] = {}
         self.lines: list[Line] = []
         self.within: dict[str, list[Line]] = {}
         self.of_hold: dict[str, list[Line]] = {}
@@ -182,9 +183,13 @@ class _Step:
             if len(hold.scopes) > 1:
                 self._put(self._tables.scopes, hold.id, hold.scopes)
         self._put(self._tables.open, hold.id, hold)
+        if hold.reserve is not None:
+            self._put(self._tables.reserves, hold.id, hold)
 
     def end_hold(self, hold_id: str) -> None:
         self._put(self._tables.open, hold_id, None)
+        if hold_id in self._tables.reserves:
+            self._put(self._tables.reserves, hold_id, None)
 
     def append(self, line: Line) -> None:
         tables = self._tables
@@ -207,6 +212,9 @@ class _Step:
     def holds_of(self, owner_id: str) -> Sequence[Hold]:
         found = self._tables.open.values()
         return [h for h in found if h.owner == owner_id and h.state == "held"]
+
+    def reserves(self) -> Collection[Hold]:
+        return self._tables.reserves.values()
 
     def put_owner(self, owner: Owner) -> None:
         self._put(self._tables.owners, owner.id, owner)

@@ -87,6 +87,9 @@ class Transaction(Protocol):
     def holds_of(self, owner_id: str) -> Sequence[Hold]:
         """Open holds in state ``held`` of one owner."""
 
+    def reserves(self) -> Collection[Hold]:
+        """Open holds that are reserves, of all owners. Cheap while there are none."""
+
     def put_owner(self, owner: Owner) -> None:
         """Make an owner known."""
 

@@ -11,7 +11,7 @@ import apsw
 from budgets.cap_table import CapTable
 from budgets.errors import AlreadyEnded
 from budgets.owners import Owner
-from budgets.records import Account, CapChange, CapEntry, Hold, Line, Sums, Waiting
+from budgets.records import RESERVE, Account, CapChange, CapEntry, Hold, Line, Sums, Waiting
 
 from . import rows
 from .protocol import AccountKey
@@ -37,6 +37,10 @@ _PUT_HOLDS = (
 )
 _END_HOLDS = "DELETE FROM open_holds WHERE id IN (SELECT value FROM json_each(?))"
 _PUT_ACCOUNTS = f"INSERT OR REPLACE INTO accounts {_values(rows.ACCOUNT)}"
+#: Looking for the word first spares reading the notes of all other holds.
+_RESERVES = (
+    f"SELECT {rows.OPEN_HOLD} FROM open_holds WHERE instr(note, ?) AND note ->> ? IS NOT NULL"
+)
 _ADD_SCOPES = f"INSERT OR IGNORE INTO extra_scopes {_values('scope, hold')}"
 
 _SUMS = "SELECT ifnull(sum(posted), 0), ifnull(sum(held), 0), ifnull(sum(in_doubt), 0) FROM lines WHERE "
@@ -57,6 +61,7 @@ class Cache:
     accounts: dict[AccountKey, Account | None] = field(default_factory=dict)
     open_holds: dict[str, Hold] = field(default_factory=dict)
     waiting: dict[int, Waiting] | None = None
+    reserves: dict[str, Hold] | None = None
 
     def is_stale(self, db: apsw.Connection) -> bool:
         """True if another connection has written since this one's last transaction."""
@@ -83,6 +88,7 @@ class Cache:
         self.accounts_epoch += 1
         self.open_holds.clear()
         self.waiting = None
+        self.reserves = None
 
     def drop_all(self) -> None:
         """After a failed transaction: forget everything, its caps too."""
@@ -228,12 +234,16 @@ class SqliteTransaction:
                 self._extra.extend((path, hold.id) for path in hold.scopes[1:])
         self._puts[hold.id] = hold
         self._cache.open_holds[hold.id] = hold
+        if hold.reserve is not None:
+            self._reserves()[hold.id] = hold
 
     def end_hold(self, hold_id: str) -> None:
         """See ``protocol.Transaction``."""
         self._puts.pop(hold_id, None)
         self._ends.add(hold_id)
         self._cache.open_holds.pop(hold_id, None)
+        if self._cache.reserves:
+            self._cache.reserves.pop(hold_id, None)
 
     def append(self, line: Line) -> None:
         """See ``protocol.Transaction``."""
@@ -258,6 +268,17 @@ class SqliteTransaction:
             (owner_id,),
         )
         return [rows.hold_of(row) for row in found.fetchall()]
+
+    def reserves(self) -> Collection[Hold]:
+        """See ``protocol.Transaction``."""
+        return self._reserves().values()
+
+    def _reserves(self) -> dict[str, Hold]:
+        if self._cache.reserves is None:
+            self.flush()
+            found = self._db.execute(_RESERVES, (f'"{RESERVE}":', f"$.{RESERVE}"))
+            self._cache.reserves = {row[0]: rows.hold_of(row) for row in found}
+        return self._cache.reserves
 
     def put_owner(self, owner: Owner) -> None:
         """See ``protocol.Transaction``."""

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 
 from budgets.stores.protocol import Store
 
-from . import contracts_of_lines, contracts_of_sums, contracts_of_transactions
+from . import (
+    contracts_of_lines,
+    contracts_of_reserves,
+    contracts_of_sums,
+    contracts_of_transactions,
+)
 
 MakeStore = Callable[[], Store]
 #: A second store on the storage of the first.
@@ -71,6 +76,9 @@ def _numbered() -> tuple[Contract, ...]:
     ]
     found: list[tuple[Callable[..., None], bool]] = [(check, False) for check in checks]
     found += [(check, True) for check in contracts_of_transactions.WITH_SECOND]
+    # Later ones come last: numbers stay.
+    found += [(check, False) for check in contracts_of_reserves.ALONE]
+    found += [(check, True) for check in contracts_of_reserves.WITH_SECOND]
     return tuple(
         Contract(
             number=number,

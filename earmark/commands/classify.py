@@ -1,22 +1,24 @@
-"""``earmark classify``: every document of a folder gets a label, under a cap that is never passed."""
+"""``earmark classify``: every document of a folder or table gets a label, under a cap that is never passed."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from earmark import bulk_options as options
 from earmark.doors import ConfigOption, JsonOption, LedgerOption
 
-app = typer.Typer(help="Classify every document of a folder under a cap.")
+if TYPE_CHECKING:
+    from patterns.bulk import Task
+
+app = typer.Typer(help="Classify every document of a folder or table under a cap.")
 
 
 @app.command()
 def classify(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="The documents, read recursively.")
-    ],
+    source: options.SourceArgument,
     *,
     labels: Annotated[
         str, typer.Option("--labels", metavar="A,B,C", help="The labels to choose from.")
@@ -27,85 +29,65 @@ def classify(
             "--rubric", metavar="FILE", help="How to choose, in words; part of the prompt."
         ),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", metavar="ID", help="The model; claude-haiku-5-5 if nothing else says."
-        ),
-    ] = None,
-    cap: Annotated[
-        str | None,
-        typer.Option(
-            "--cap", metavar="USD", help="The most that this run may cost; 5 if nothing else says."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Where the results go; a new folder by default."),
-    ] = None,
-    include: Annotated[
-        list[str] | None,
-        typer.Option("--include", metavar="GLOB", help="Only these files; may be repeated."),
-    ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option("--exclude", metavar="GLOB", help="Not these files; may be repeated."),
-    ] = None,
-    hidden: Annotated[
-        bool, typer.Option("--hidden", help="Hidden files and folders, too.")
-    ] = False,
-    max_bytes: Annotated[
-        int, typer.Option("--max-bytes", min=1, metavar="N", help="A larger file is too_large.")
-    ] = 1_048_576,
-    width: Annotated[
-        int | None, typer.Option("--width", min=1, metavar="N", help="Documents under way at once.")
-    ] = None,
-    simulate: Annotated[
-        bool,
-        typer.Option(
-            "--simulate",
-            help="Against the built-in stand-in for the API: no key, nothing is spent.",
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Only say what it would cost; sends nothing, spends nothing."
-        ),
-    ] = False,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Go on with the run in --out (or the latest of this folder)."
-        ),
-    ] = False,
+    model: options.ModelOption = None,
+    cap: options.CapOption = None,
+    out: options.OutOption = None,
+    format: options.FormatOption = "csv",  # noqa: A002 - the option's name
+    include: options.IncludeOption = None,
+    exclude: options.ExcludeOption = None,
+    hidden: options.HiddenOption = False,
+    template: options.TemplateOption = None,
+    column: options.ColumnOption = None,
+    key: options.KeyOption = None,
+    max_bytes: options.MaxBytesOption = options.MAX_BYTES,
+    max_pages: options.MaxPagesOption = options.MAX_PAGES,
+    max_tokens: options.MaxTokensOption = None,
+    width: options.WidthOption = None,
+    simulate: options.SimulateOption = False,
+    dry_run: options.DryRunOption = False,
+    resume: options.ResumeOption = False,
     ledger: LedgerOption = None,
     config: ConfigOption = None,
-    prices: Annotated[
-        Path | None, typer.Option("--prices", metavar="FILE", help="Your own price file.")
-    ] = None,
+    prices: options.PricesOption = None,
     json: JsonOption = False,
 ) -> int:
-    """Label every document of a folder with one of LABELS, by structured output.
+    """Label every document of SOURCE with one of LABELS, by structured output.
 
-    Every file ends in exactly one outcome with its cost, in results.jsonl and results.csv. Before it starts it
+    Every document ends in exactly one outcome with its cost, in results.jsonl and results.csv. Before it starts it
     says what it will cost at worst and probably. A run that was stopped or killed goes on with --resume and
     pays no document twice.
     """
-    from earmark.classifying import Request, run_request
+    from earmark.bulk_job import run_request
+    from earmark.bulk_source import read_words
+
+    given = tuple(label.strip() for label in labels.split(","))
+
+    def make(model: str, max_tokens: int | None) -> Task:
+        from patterns.bulk import Classify
+
+        words = read_words(rubric, "rubric")
+        return Classify(labels=given, rubric=words, model=model, output_tokens=max_tokens)
 
     return run_request(
-        Request(
-            folder=folder,
-            labels=tuple(label.strip() for label in labels.split(",")),
-            rubric=rubric,
+        options.Request(
+            command="classify",
+            source=source,
+            make_task=make,
+            words=("--labels", labels, *(("--rubric", str(rubric)) if rubric else ())),
+            facts={"labels": list(given)},
             model=model,
             cap=cap,
             out=out,
+            formats=options.listed(format),
             include=tuple(include or ()),
             exclude=tuple(exclude or ()),
             hidden=hidden,
+            template=template,
+            column=column,
+            key=key,
             max_bytes=max_bytes,
+            max_pages=max_pages,
+            max_tokens=max_tokens,
             width=width,
             simulate=simulate,
             dry_run=dry_run,

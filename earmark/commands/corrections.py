@@ -46,6 +46,11 @@ class _Open:
     alive: bool | None
     reason: str
 
+    @property
+    def state(self) -> str:
+        """``held``, ``doubt``, or ``reserve``: held, but nothing was sent on it."""
+        return "reserve" if self.hold.reserve is not None else self.hold.state
+
 
 # ---- holds --------------------------------------------------------------------------------------------
 
@@ -53,7 +58,7 @@ class _Open:
 def holds(
     *, scope: ScopeOption = "", ledger: LedgerOption = None, json: JsonOption = False
 ) -> None:
-    """Open holds, oldest first: calls under way, and calls in doubt with the reason."""
+    """Open holds, oldest first: calls under way, reserves for closing calls, and calls in doubt with the reason."""
     now = datetime.now(UTC)
     with ledger_to_read(ledger) as opened:
         found = _open_holds(opened, scope)
@@ -102,7 +107,7 @@ def _hold_json(each: _Open, now: datetime) -> dict[str, Any]:
     hold, owner = each.hold, each.owner
     return {
         "id": hold.id,
-        "state": hold.state,
+        "state": each.state,
         "scope": hold.scope,
         "scopes": list(hold.scopes),
         "model": hold.model,
@@ -130,7 +135,7 @@ def _holds_people(found: list[_Open], now: datetime) -> None:
         [
             (
                 each.hold.id,
-                {"held": "under way", "doubt": "in doubt"}[each.hold.state],
+                {"held": "under way", "doubt": "in doubt"}.get(each.state, each.state),
                 format_usd(each.hold.nanos),
                 _age(int((now - each.hold.held_at).total_seconds())),
                 each.hold.scope,
@@ -205,7 +210,10 @@ def resolve(
             _doubt_if_gone(opened, each, owner_gone=owner_gone)
             amount = each.hold.nanos if nanos is None else nanos
             note = {"reason": reason} if reason else {}
-            lines.append(opened.ledger.resolve(each.hold.id, amount, **note))
+            if each.state == "reserve":  # nothing was sent on it, whatever it is said to have cost
+                lines.append(opened.ledger.void(each.hold.id, **note))
+            else:
+                lines.append(opened.ledger.resolve(each.hold.id, amount, **note))
     _print_corrections(opened, "resolved", lines, json=json)
 
 
@@ -241,13 +249,15 @@ def _doubt_if_gone(opened: OpenLedger, each: _Open, *, owner_gone: bool) -> None
         return
     name = f"hold {each.hold.id}"
     if each.alive:
-        raise Mistake(f"{name}: its call is still under way in a process that lives here")
+        what = "it is a reserve of" if each.state == "reserve" else "its call is still under way in"
+        raise Mistake(f"{name}: {what} a process that lives here")
     if not owner_gone:
         raise Mistake(
             f"{name}: its process is on another machine ({_owner_text(each)}); "
             "if it is gone for certain, say --owner-gone"
         )
-    opened.ledger.doubt(each.hold.id, reason="its owner was said to be gone")
+    if each.state != "reserve":
+        opened.ledger.doubt(each.hold.id, reason="its owner was said to be gone")
 
 
 # ---- adjust -------------------------------------------------------------------------------------------

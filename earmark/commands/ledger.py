@@ -212,6 +212,7 @@ def _check_json(opened: OpenLedger, result: CheckResult, real: Sums, play: Sums)
         "holds": result.holds,
         "open_holds": result.open_holds,
         "doubts": result.doubts,
+        "reserves": result.reserves,
         **output.money("posted", result.posted_nanos),
         **output.money("held", result.held_nanos),
         **output.money("in_doubt", result.in_doubt_nanos),
@@ -236,9 +237,10 @@ def _check_people(opened: OpenLedger, result: CheckResult, real: Sums, play: Sum
             for name, sums in rows
         ],
     )
+    reserved = f"{result.reserves} reserved, " if result.reserves else ""
     output.say(
         f"{opened.path}: {result.lines} lines, {result.holds} holds, {result.open_holds} under way, "
-        f"{result.doubts} in doubt, {len(result.overruns)} overruns, {result.unpriced} unpriced, "
+        f"{reserved}{result.doubts} in doubt, {len(result.overruns)} overruns, {result.unpriced} unpriced, "
         f"{result.caller_word} bounded by the caller's word: "
         f"{'proven' if result.ok else f'{len(result.findings)} findings'}"
     )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json as jsonlib
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,59 +11,12 @@ import typer
 
 from earmark import output
 from earmark.doors import JsonOption, LedgerOption, OpenLedger, ledger_to_read
-from earmark.failures import Mistake
+from earmark.run_places import RunPlace, named_run, runs_beside
 
 if TYPE_CHECKING:
     from budgets.report import ReportRow
 
 app = typer.Typer(no_args_is_help=True, help="List runs and show one.")
-
-#: Names of ``orchestrator.run_folder``, whose import would bring the whole SDK along.
-RECORD = "run.json"
-JOURNAL = "journal.jsonl"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """A run's folder. ``record`` is empty where its ``run.json`` is missing or cut."""
-
-    id: str
-    folder: Path
-    record: Mapping[str, Any] = field(default_factory=dict)
-
-    def text(self, name: str) -> str:
-        value = self.record.get(name)
-        return "" if value is None else str(value)
-
-    @property
-    def outcome(self) -> str:
-        """The outcome; a run that has not said one is under way, or was killed."""
-        return self.text("outcome") or "not ended"
-
-    @property
-    def scope(self) -> str:
-        return self.text("scope")
-
-
-def _runs_beside(ledger: Path) -> list[_Run]:
-    """All runs, the latest first."""
-    folder = ledger.parent / "runs"
-    if not folder.is_dir():
-        return []
-    found = [
-        _Run(id=each.name, folder=each, record=_record(each / RECORD))
-        for each in folder.iterdir()
-        if each.is_dir() and ((each / RECORD).exists() or (each / JOURNAL).exists())
-    ]
-    return sorted(found, key=lambda run: (run.text("started"), run.id), reverse=True)
-
-
-def _record(path: Path) -> Mapping[str, Any]:
-    try:
-        data = jsonlib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return data if isinstance(data, dict) else {}
 
 
 @app.command("list")
@@ -77,7 +28,7 @@ def list_(
 ) -> None:
     """Runs, the latest first, each with its outcome and what it cost."""
     with ledger_to_read(ledger) as opened:
-        found = _runs_beside(opened.path)[:limit]
+        found = runs_beside(opened.path)[:limit]
         rows = [{**_run_json(run), **_sums_json(opened, run)} for run in found]
     if json:
         output.print_json(
@@ -113,8 +64,8 @@ def show(
     from budgets.report import report
 
     with ledger_to_read(ledger) as opened:
-        found = _named(_runs_beside(opened.path), run, opened.path)
-        kinds, torn = _journal(found.folder / JOURNAL)
+        found = named_run(runs_beside(opened.path), run, opened.path)
+        kinds, torn = _journal(found.journal)
         sums = _sums_json(opened, found)
         lines = list(opened.ledger.lines(found.scope)) if found.scope else []
     by_model, by_agent = report(lines, "model"), report(lines, "agent")
@@ -132,19 +83,6 @@ def show(
         )
     else:
         _show_people(found, sums, kinds, torn=torn, groups={"model": by_model, "agent": by_agent})
-
-
-def _named(runs: list[_Run], name: str, ledger: Path) -> _Run:
-    matches = [run for run in runs if run.id == name] or [
-        run for run in runs if name and run.id.startswith(name)
-    ]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        raise Mistake(f"run {name}: {len(matches)} runs begin so; write more of the id")
-    raise Mistake(
-        f"run {name}: there is none beside {ledger}; 'earmark runs list' shows what there is"
-    )
 
 
 def _journal(path: Path) -> tuple[Counter[str], bool]:
@@ -165,7 +103,7 @@ def _journal(path: Path) -> tuple[Counter[str], bool]:
     return kinds, torn
 
 
-def _run_json(run: _Run) -> dict[str, Any]:
+def _run_json(run: RunPlace) -> dict[str, Any]:
     return {
         "run": run.id,
         "started": run.record.get("started"),
@@ -178,7 +116,7 @@ def _run_json(run: _Run) -> dict[str, Any]:
     }
 
 
-def _sums_json(opened: OpenLedger, run: _Run) -> dict[str, Any]:
+def _sums_json(opened: OpenLedger, run: RunPlace) -> dict[str, Any]:
     # A run without a scope can't be told from everything else in the ledger.
     balance = opened.ledger.balance(run.scope) if run.scope else None
     return {
@@ -201,7 +139,7 @@ def _group_json(row: ReportRow) -> dict[str, Any]:
 
 
 def _show_people(
-    run: _Run,
+    run: RunPlace,
     sums: dict[str, Any],
     kinds: Counter[str],
     *,

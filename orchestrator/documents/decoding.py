@@ -43,7 +43,8 @@ class Decoded:
         if not self.replaced:
             return ""
         what = "1 character was" if self.replaced == 1 else f"{self.replaced:,} characters were"
-        return f"{what} not valid {self.encoding} and replaced by \ufffd"
+        name = self.encoding.rpartition(", ")[2]  # after the packing that it was in
+        return f"{what} not valid {name} and replaced by \ufffd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,15 +34,18 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A file that was read as text.
+    """A file that was read as text, or one row of a table.
 
     Attributes:
-        path: as in ``Found``.
+        path: as in ``Found``; of a row, the table's name.
         text: the whole text, without byte order mark; it can always be written as UTF-8.
-        bytes: size of the file in bytes.
-        encoding: the encoding that it was read as, by its Python name.
-        sha256: hex digest of the file's bytes: the document's identity, whatever its name.
+        bytes: size of the file in bytes; of a row, of its text.
+        encoding: the encoding that it was read as, by its Python name; of what is not text, its kind (``pdf``).
+        sha256: hex digest of the file's bytes: the document's identity, whatever its name. Of a row, that of
+            its text.
         note: what the reader of a report should know (characters replaced); else ``""``.
+        row: of a row, its number; the first below the header is 1.
+        key: of a row, what its key column says.
     """
 
     path: str
@@ -51,19 +54,32 @@ class Document:
     encoding: str
     sha256: str
     note: str = ""
+    row: int | None = None
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A file that has no text to send, and why.
+    """A file, or a row of a table, that has no text to send, and why.
 
     Attributes:
         path: as in ``Found``.
         outcome: ``unreadable``, ``binary``, ``empty`` or ``too_large``; permanent for this content.
         reason: one sentence.
+        row, key: as in ``Document``.
     """
 
     path: str
+    outcome: ProblemOutcome
+    reason: str
+    row: int | None = None
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Why some content has no text to send: an outcome and one sentence, not yet of any path."""
+
     outcome: ProblemOutcome
     reason: str
 

@@ -48,13 +48,26 @@ def read_headers(headers: Mapping[str, str], *, wall_s: float, lane: str = "") -
         wall_s: the time now, in seconds since 1970, for dates in ``retry-after``.
         lane: ``fast`` reads the token limits of fast mode.
     """
-    lower = {name.lower(): value for name, value in headers.items()}
+    lower = _about_rates(headers)
     names = _FAST if lane == "fast" else _STANDARD
     return RateHeaders(
         limits=_counts(lower, names, "limit", least=1),
         remaining=_counts(lower, names, "remaining", least=0),
         retry_after_s=_retry_after_s(lower, wall_s),
     )
+
+
+def _about_rates(headers: Mapping[str, str]) -> dict[str, str]:
+    # The HTTP client's own headers decode every name and value each time they are looked through.
+    raw = getattr(headers, "raw", None)
+    if raw is None:
+        return {name.lower(): value for name, value in headers.items()}
+    found: dict[str, str] = {}
+    for name, value in raw:
+        lower = name.lower()
+        if lower.startswith((b"anthropic-", b"retry-after")):
+            found[lower.decode("latin-1")] = value.decode("latin-1")
+    return found
 
 
 def _counts(

@@ -2,6 +2,7 @@
 
 from .bill import Bill, BillRow
 from .catalog import MODELS, Counts
+from .cues import Cue
 from .faults import Fault, Faults
 from .limits import Limits
 from .running import SimulatorThread, running_simulator, serve
@@ -14,6 +15,7 @@ __all__ = [
     "BillRow",
     "Call",
     "Counts",
+    "Cue",
     "Fault",
     "Faults",
     "Limits",

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from .accounting import account_for, message_json, usage_json
 from .api_errors import ApiError
-from .messages import charge, plan_prompt
-from .model import answer
-from .request import read_request
+from .batch_items import BatchItems
 
 if TYPE_CHECKING:
     from .world import World
@@ -24,6 +20,8 @@ MAX_BODY = 256 * 1024 * 1024
 MAX_KEPT = 1_000
 #: Items between two turns of the event loop, so that other requests are served meanwhile.
 SLICE = 50
+#: Results are dropped so long after a batch was made.
+KEPT_DAYS = 29
 _CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _OUTCOMES = ("succeeded", "errored", "canceled", "expired")
 
@@ -31,6 +29,7 @@ _OUTCOMES = ("succeeded", "errored", "canceled", "expired")
 @dataclass(slots=True)
 class _Batch:
     id: str
+    key: str
     requests: list[dict[str, Any]]
     version: str
     created: datetime
@@ -42,6 +41,7 @@ class _Batch:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_OUTCOMES, 0))
     go: asyncio.Event = field(default_factory=asyncio.Event)
     expire: bool = False
+    processed: int = 0
 
 
 class Batches:
@@ -49,12 +49,15 @@ class Batches:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._items = BatchItems(world)
         self._batches: dict[str, _Batch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._created = 0
 
-    def create(self, body: dict[str, Any], *, version: str, base_url: str) -> dict[str, Any]:
-        """Take in a batch.
+    def create(
+        self, body: dict[str, Any], *, key: str, version: str, base_url: str
+    ) -> dict[str, Any]:
+        """Take in a batch. Who comes with another key than this one does not see it.
 
         Raises:
             ApiError: 400 for a bad list or a bad or repeated ``custom_id``.
@@ -63,9 +66,10 @@ class Batches:
         self._created += 1
         batch = _Batch(
             id=f"msgbatch_sim_{self._world.tag}_{self._created:06d}",
+            key=key,
             requests=requests,
             version=version,
-            created=datetime.now(UTC),
+            created=self._now(),
             size=len(requests),
         )
         self._batches[batch.id] = batch
@@ -74,62 +78,79 @@ class Batches:
         task = asyncio.get_running_loop().create_task(self._run(batch))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return _batch_json(batch, base_url)
+        return self._json(batch, base_url)
 
-    def retrieve(self, batch_id: str, *, base_url: str) -> dict[str, Any]:
+    def retrieve(self, batch_id: str, *, key: str, base_url: str) -> dict[str, Any]:
         """One batch."""
-        return _batch_json(self._find(batch_id), base_url)
+        return self._json(self._find(batch_id, key), base_url)
 
     def page(
-        self, *, limit: int, after: str | None, before: str | None, base_url: str
+        self, *, limit: int, after: str | None, before: str | None, key: str, base_url: str
     ) -> dict[str, Any]:
         """A page of batches, the newest first.
 
         Args:
             limit: the most batches to a page, 1 to 1,000.
             after, before: ids of the batches that border the page.
+            key: whose batches.
             base_url: where results can be fetched.
         """
-        newest_first = list(reversed(self._batches.values()))
+        newest_first = [b for b in reversed(self._batches.values()) if b.key == key]
         ids = [batch.id for batch in newest_first]
         if not 1 <= limit <= 1000:
             raise ApiError(400, "limit: Input should be from 1 to 1000")
-        start = ids.index(self._find(after).id) + 1 if after else 0
-        end = ids.index(self._find(before).id) if before else len(ids)
+        start = ids.index(self._find(after, key).id) + 1 if after else 0
+        end = ids.index(self._find(before, key).id) if before else len(ids)
         if before:
             start = max(start, end - limit)
         shown = newest_first[start : min(end, start + limit)]
         more = start > 0 if before else start + len(shown) < end
         return {
-            "data": [_batch_json(batch, base_url) for batch in shown],
+            "data": [self._json(batch, base_url) for batch in shown],
             "has_more": more,
             "first_id": shown[0].id if shown else None,
             "last_id": shown[-1].id if shown else None,
         }
 
-    def cancel(self, batch_id: str, *, base_url: str) -> dict[str, Any]:
+    def cancel(self, batch_id: str, *, key: str, base_url: str) -> dict[str, Any]:
         """Ask for the end: what isn't processed yet ends as canceled."""
-        batch = self._find(batch_id)
+        batch = self._find(batch_id, key)
         if batch.status == "in_progress":
             batch.status = "canceling"
-            batch.cancelled_at = datetime.now(UTC)
+            batch.cancelled_at = self._now()
             batch.go.set()
-        return _batch_json(batch, base_url)
+        return self._json(batch, base_url)
 
-    def delete(self, batch_id: str) -> dict[str, Any]:
+    def delete(self, batch_id: str, *, key: str) -> dict[str, Any]:
         """Drop an ended batch with its results."""
-        batch = self._find(batch_id)
+        batch = self._find(batch_id, key)
         if batch.status != "ended":
             raise ApiError(400, f"{batch_id} is {batch.status}; cancel it before deleting")
         del self._batches[batch_id]
         return {"id": batch_id, "type": "message_batch_deleted"}
 
-    def results(self, batch_id: str) -> list[bytes]:
+    def results(self, batch_id: str, *, key: str) -> list[bytes]:
         """The result lines of an ended batch, in no particular order."""
-        batch = self._find(batch_id)
+        batch = self._find(batch_id, key)
         if batch.status != "ended":
             raise ApiError(404, f"no results of {batch_id} yet: it is {batch.status}")
+        if self._is_archived(batch):
+            raise ApiError(404, f"the results of {batch_id} were kept for {KEPT_DAYS} days")
         return batch.results
+
+    def finish_first(self) -> None:
+        """Let the oldest batch that is under way end; the others go on."""
+        for batch in self._batches.values():
+            if batch.status == "in_progress":
+                batch.go.set()
+                return
+
+    def process(self, count: int) -> None:
+        """Do so many further requests of every batch that is under way, and let none end."""
+        for batch in self._batches.values():
+            if batch.status == "in_progress":
+                for _ in range(count):
+                    self._process_next(batch)
 
     async def finish(self, *, expire: bool = False) -> None:
         """Let every batch run to its end now, and wait for it.
@@ -149,11 +170,17 @@ class Batches:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _find(self, batch_id: str) -> _Batch:
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._world.settings.wall(), UTC)
+
+    def _find(self, batch_id: str, key: str) -> _Batch:
         batch = self._batches.get(batch_id)
-        if batch is None:
+        if batch is None or batch.key != key:
             raise ApiError(404, f"batch: {batch_id}")
         return batch
+
+    def _is_archived(self, batch: _Batch) -> bool:
+        return self._now() - batch.created > timedelta(days=KEPT_DAYS)
 
     async def _run(self, batch: _Batch) -> None:
         seconds = self._world.settings.batch_seconds
@@ -163,48 +190,46 @@ class Batches:
                     await batch.go.wait()
             except TimeoutError:
                 pass
-        for index, item in enumerate(batch.requests):
-            result = self._result(batch, item)
-            batch.counts[str(result["type"])] += 1
-            line = json.dumps({"custom_id": item["custom_id"], "result": result})
-            batch.results.append(line.encode() + b"\n")
-            if index % SLICE == SLICE - 1:
+        while batch.processed < batch.size:
+            self._process_next(batch)
+            if batch.processed % SLICE == 0:
                 await asyncio.sleep(0)
         # Results come in no particular order; a reader who relies on it finds out here.
         random.Random(self._world.settings.seed).shuffle(batch.results)
         batch.requests = []
-        batch.ended_at = datetime.now(UTC)
+        batch.ended_at = self._now()
         batch.status = "ended"
 
-    def _result(self, batch: _Batch, item: dict[str, Any]) -> dict[str, Any]:
-        if batch.status == "canceling":
-            return {"type": "canceled"}
-        if batch.expire:
-            return {"type": "expired"}
-        number = self._world.next_number()
-        try:
-            return self._process(batch, item["params"], number)
-        except ApiError as error:
-            body = error.body(self._world.request_id(number))
-            return {"type": "errored", "error": body}
+    def _process_next(self, batch: _Batch) -> None:
+        if batch.processed >= batch.size:
+            return
+        item = batch.requests[batch.processed]
+        batch.processed += 1
+        stopped = "canceled" if batch.status == "canceling" else "expired" if batch.expire else None
+        done = self._items.result(item, version=batch.version, stopped=stopped)
+        batch.counts[done.kind] += 1
+        if done.line:
+            batch.results.append(done.line)
 
-    def _process(self, batch: _Batch, params: dict[str, Any], number: int) -> dict[str, Any]:
-        world = self._world
-        request = read_request(
-            params, version=batch.version, default_geo=world.settings.default_geo, batch=True
-        )
-        wanted = request.directives.batch
-        if wanted == "expired":
-            return {"type": "expired"}
-        if wanted == "errored":
-            raise ApiError(500, "Internal server error")
-        plan, prompt_tokens = plan_prompt(world, request)
-        world.cache.begin(plan, world.now())
-        said = answer(request, number=number, prompt_tokens=prompt_tokens)
-        account = account_for(request, plan, said, batch=True)
-        charge(world, number, account, "batch")
-        message = message_json(world.message_id(number), said, account, usage_json(account))
-        return {"type": "succeeded", "message": message}
+    def _json(self, batch: _Batch, base_url: str) -> dict[str, Any]:
+        ended = batch.status == "ended"
+        archived = batch.created + timedelta(days=KEPT_DAYS) if self._is_archived(batch) else None
+        url = f"{base_url}/v1/messages/batches/{batch.id}/results"
+        return {
+            "id": batch.id,
+            "type": "message_batch",
+            "processing_status": batch.status,
+            "request_counts": {
+                "processing": 0 if ended else batch.size,
+                **(batch.counts if ended else dict.fromkeys(_OUTCOMES, 0)),
+            },
+            "created_at": _rfc3339(batch.created),
+            "expires_at": _rfc3339(batch.created + timedelta(hours=24)),
+            "ended_at": _rfc3339(batch.ended_at),
+            "cancel_initiated_at": _rfc3339(batch.cancelled_at),
+            "archived_at": _rfc3339(archived),
+            "results_url": url if ended and archived is None else None,
+        }
 
 
 def _checked(requests: object) -> list[dict[str, Any]]:
@@ -226,25 +251,6 @@ def _checked(requests: object) -> list[dict[str, Any]]:
         if not isinstance(item.get("params"), dict):
             raise ApiError(400, f"{where}.params: Field required")
     return requests
-
-
-def _batch_json(batch: _Batch, base_url: str) -> dict[str, Any]:
-    ended = batch.status == "ended"
-    return {
-        "id": batch.id,
-        "type": "message_batch",
-        "processing_status": batch.status,
-        "request_counts": {
-            "processing": 0 if ended else batch.size,
-            **(batch.counts if ended else dict.fromkeys(_OUTCOMES, 0)),
-        },
-        "created_at": _rfc3339(batch.created),
-        "expires_at": _rfc3339(batch.created + timedelta(hours=24)),
-        "ended_at": _rfc3339(batch.ended_at),
-        "cancel_initiated_at": _rfc3339(batch.cancelled_at),
-        "archived_at": None,
-        "results_url": f"{base_url}/v1/messages/batches/{batch.id}/results" if ended else None,
-    }
 
 
 def _rfc3339(moment: datetime | None) -> str | None:

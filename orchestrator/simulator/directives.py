@@ -19,7 +19,9 @@ A directive stands in the latest user text (tool results don't count as text) as
 ``delay=MS``           wait before the first byte
 ``pace=N``             stream N tokens per second
 ``fault=KIND``         suffer this fault (see ``faults``), each time it is sent
-``batch=WAY``          as an item of a batch, end as ``errored`` or ``expired``
+``batch=WAY``          as an item of a batch: end as ``expired``, ``errored``, ``overloaded``, ``invalid`` or
+                       ``billing``; be left out of the results (``missing``), or of usage (``no_usage``),
+                       or be charged as a direct call (``standard``); ``WAY,N`` only the first N times
 =====================  ============================================================================
 """
 

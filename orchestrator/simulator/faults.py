@@ -26,6 +26,9 @@
 ``gzip``                 the stream is compressed
 =======================  ==========================================================================
 
+On ``batches``, ``reset`` loses the answer (``billed``: after it took effect), ``invalid_json`` halves it, and
+``cut`` breaks the results off after ``after_events`` lines; ``match`` looks at the path where there is no body.
+
 The kinds from ``sse_error`` to ``no_stop`` need a stream and pass over other requests; what was
 generated until then is billed. The error kinds at the top are never billed.
 """

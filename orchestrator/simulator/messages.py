@@ -84,7 +84,7 @@ def _admit(world: World, http: web.BaseRequest, raw: bytes, number: int) -> Work
     request = read_request(
         body,
         version=http.headers.get("anthropic-version", ""),
-        header=http.headers.get("x-sim", ""),
+        header=http.headers.get("x-sim", "") + world.cues.draw(raw),
         default_geo=world.settings.default_geo,
     )
     if fault is None and request.directives.fault is not None:

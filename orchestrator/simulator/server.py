@@ -13,10 +13,11 @@ from .api_errors import ApiError
 from .batches import MAX_BODY as MAX_BATCH_BODY
 from .batches import Batches
 from .catalog import MODELS
-from .faults import Faults
+from .faults import Fault, Faults
 from .messages import (
     MAX_BODY,
     GoneError,
+    close,
     count_tokens,
     model_json,
     raise_error,
@@ -150,6 +151,14 @@ class Simulator:
         """Let every batch end now; with ``expire`` what isn't processed yet ends as expired."""
         await self._batches.finish(expire=expire)
 
+    def finish_first_batch(self) -> None:
+        """Let the oldest batch that is under way end; the others go on."""
+        self._batches.finish_first()
+
+    def process_batches(self, count: int) -> None:
+        """Do so many further requests of every batch that is under way; none ends by it."""
+        self._batches.process(count)
+
     def reset(self) -> None:
         """Forget bill, cache, threads, faults, limits in use and counters."""
         self.world.reset()
@@ -222,6 +231,8 @@ class Simulator:
             self.release()
         elif path == "/sim/batches/finish":
             await self.finish_batches(expire=bool(body.get("expire")))
+        elif path == "/sim/batches/process":
+            self.process_batches(int(body.get("items", 1)))
         elif path == "/sim/faults":
             try:
                 world.faults.load_json(body)
@@ -234,30 +245,55 @@ class Simulator:
     async def _batch_route(
         self, http: web.BaseRequest, path: str, raw: bytes
     ) -> web.StreamResponse:
-        raise_error(self.world.faults.draw("batches", raw, stream=False))
-        base_url = f"http://{http.headers.get('host', '')}"
+        ask = raw or path.encode()
+        fault = self.world.faults.draw("batches", ask, stream=path.endswith("/results"))
+        raise_error(fault)
+        if fault is not None and fault.kind == "reset" and not fault.billed:
+            close(http, abruptly=True)
+        response = await self._serve_batches(http, path, raw, fault)
+        if fault is not None and fault.kind == "reset":
+            close(http, abruptly=True)
+        if (
+            fault is not None
+            and fault.kind == "invalid_json"
+            and isinstance(response, web.Response)
+        ):
+            whole = response.body
+            assert isinstance(whole, bytes)
+            response.body = whole[: len(whole) // 2]
+        return response
+
+    async def _serve_batches(
+        self, http: web.BaseRequest, path: str, raw: bytes, fault: Fault | None
+    ) -> web.StreamResponse:
+        base_url, key = f"http://{http.headers.get('host', '')}", _key_of(http)
         batch_id, _, action = path.removeprefix("/v1/messages/batches").lstrip("/").partition("/")
         if not batch_id:
             if http.method == "POST":
                 version = http.headers.get("anthropic-version", "")
-                made = self._batches.create(read_json(raw), version=version, base_url=base_url)
-                return _json(made)
+                body = read_json(raw)
+                return _json(
+                    self._batches.create(body, key=key, version=version, base_url=base_url)
+                )
             _only(http, "GET")
             return _json(
                 self._batches.page(
                     limit=_whole(http, "limit", 20),
                     after=http.query.get("after_id"),
                     before=http.query.get("before_id"),
+                    key=key,
                     base_url=base_url,
                 )
             )
+        batches = self._batches
         routes: dict[tuple[str, str], Callable[[], dict[str, Any]]] = {
-            ("GET", ""): lambda: self._batches.retrieve(batch_id, base_url=base_url),
-            ("DELETE", ""): lambda: self._batches.delete(batch_id),
-            ("POST", "cancel"): lambda: self._batches.cancel(batch_id, base_url=base_url),
+            ("GET", ""): lambda: batches.retrieve(batch_id, key=key, base_url=base_url),
+            ("DELETE", ""): lambda: batches.delete(batch_id, key=key),
+            ("POST", "cancel"): lambda: batches.cancel(batch_id, key=key, base_url=base_url),
         }
         if (http.method, action) == ("GET", "results"):
-            return await _send_lines(http, self._batches.results(batch_id))
+            cut = fault.after_events if fault is not None and fault.kind == "cut" else None
+            return await _send_lines(http, batches.results(batch_id, key=key), cut)
         route = routes.get((http.method, action))
         if route is None:
             raise ApiError(404, f"Not found: {http.method} {path}")
@@ -285,9 +321,14 @@ def _make_request(
 
 
 def _check_key(http: web.BaseRequest) -> None:
-    bearer = http.headers.get("authorization", "")
-    if not http.headers.get("x-api-key") and not bearer.lower().startswith("bearer "):
+    if not _key_of(http):
         raise ApiError(401, "x-api-key header is required")
+
+
+def _key_of(http: web.BaseRequest) -> str:
+    """The key of a request, whichever way it came; ``""`` if there is none."""
+    kind, _, bearer = http.headers.get("authorization", "").partition(" ")
+    return http.headers.get("x-api-key") or (bearer if kind.lower() == "bearer" else "")
 
 
 async def _read_body(http: web.BaseRequest, path: str) -> bytes:
@@ -329,10 +370,15 @@ def _json(value: dict[str, Any]) -> web.Response:
     return web.Response(body=json.dumps(value).encode(), content_type=_JSON)
 
 
-async def _send_lines(http: web.BaseRequest, lines: list[bytes]) -> web.StreamResponse:
+async def _send_lines(
+    http: web.BaseRequest, lines: list[bytes], cut: int | None
+) -> web.StreamResponse:
     response = web.StreamResponse(headers={"x-simulated": "true"})
     response.content_type = "application/x-jsonl"
     await response.prepare(http)
+    if cut is not None:
+        await response.write(b"".join(lines[:cut]))
+        close(http, abruptly=False)
     for start in range(0, len(lines), _LINES):
         await response.write(b"".join(lines[start : start + _LINES]))
     await response.write_eof()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from .bill import Bill, message_id, request_id
 from .cache import PromptCache
+from .cues import Cue, Cues
 from .faults import Faults
 from .limits import Limits, RateLimiter
 from .threads import Threads
@@ -30,7 +31,9 @@ class Settings:
         keep_rows: rows of the bill that are kept; totals cover all.
         keep_calls: latest requests that are kept for inspection.
         seed: of the order of batch results.
+        cues: directives for requests that contain a text.
         clock: seconds for lifetimes and limits; tests bring their own.
+        wall: seconds since 1970, for the dates of batches.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -42,7 +45,9 @@ class Settings:
     keep_rows: int = 50_000
     keep_calls: int = 0
     seed: int = 0
+    cues: tuple[Cue, ...] = ()
     clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +80,7 @@ class World:
         self.tag = secrets.token_hex(3)
         self.bill = Bill(self.tag, keep_rows=settings.keep_rows)
         self.cache = PromptCache(delay_s=settings.cache_delay_s)
+        self.cues = Cues(settings.cues)
         self.limiter = RateLimiter(settings.limits)
         self.threads = Threads()
         self.stats = Stats()
@@ -102,11 +108,12 @@ class World:
         return message_id(self.tag, number)
 
     def reset(self) -> None:
-        """Forget bill, cache, threads, faults, limits in use and counters."""
+        """Forget bill, cache, threads, faults, cues, limits in use and counters."""
         self.bill.reset()
         self.cache.clear()
         self.threads.clear()
         self.faults.clear()
+        self.cues = Cues()
         self.limiter = RateLimiter(self.settings.limits)
         self.stats = Stats(in_progress=self.stats.in_progress)
         self.calls.clear()

@@ -36,13 +36,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]
 
 
 def test_the_wheel_holds_the_packages_whole(wheel: zipfile.ZipFile) -> None:
-    """Every module and every marker of types is in the wheel; tests, examples and benchmarks are not."""
+    """Every module, every marker of types and the page of reports; tests, examples and benchmarks are not."""
     names = {name for name in wheel.namelist() if ".dist-info/" not in name}
 
     assert {name_of(path) for path in modules()} <= names
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
     assert {name.partition("/")[0] for name in names} == set(PACKAGES)
-    assert [name for name in names if not name.endswith((".py", "py.typed"))] == []
+    page = {f"earmark/report_html/page.{ending}" for ending in ("html.j2", "css", "js")}
+    assert {name for name in names if not name.endswith((".py", "py.typed"))} == page
 
 
 def test_the_wheel_carries_licence_and_program(wheel: zipfile.ZipFile) -> None:

@@ -16,6 +16,7 @@ from budgets.caps import Cap
 from budgets.errors import BudgetExceeded
 from budgets.ledger import Ledger
 from budgets.records import Ending
+from budgets.reserves import drawing_on
 
 
 def say(*words: object) -> None:
@@ -122,6 +123,15 @@ def queue(ledger: Ledger, nanos: str) -> None:
     sys.stdin.readline()
 
 
+def reserve(ledger: Ledger, nanos: str) -> None:
+    """Set money aside, draw half of it, and stay alive."""
+    kept = ledger.reserve(int(nanos), scope="app")
+    with drawing_on(kept):
+        hold = ledger.hold(ledger.request(int(nanos) // 2, scope="app"))
+    say("reserved", kept.id, hold.id)
+    sys.stdin.readline()
+
+
 VERBS: dict[str, Callable[[Ledger, str], None]] = {
     "calls": calls,
     "grab": grab,
@@ -129,6 +139,7 @@ VERBS: dict[str, Callable[[Ledger, str], None]] = {
     "churn": churn,
     "keep": keep,
     "queue": queue,
+    "reserve": reserve,
 }
 
 if __name__ == "__main__":

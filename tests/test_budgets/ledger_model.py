@@ -22,6 +22,10 @@ class ModelHold:
     at: datetime
     state: str = "held"
     posted: int = 0
+    #: Who made it; the reserve that it is a part of; what it drew on one, and where that belongs.
+    owner: int = 0
+    reserve: str = ""
+    drew: tuple[str, int, ModelHold] | None = None
 
 
 @dataclass
@@ -33,6 +37,8 @@ class Model:
     #: Caps per agent or run know a path from the first line that was written about it as an agent or run.
     begun: set[tuple[Key, str]] = field(default_factory=set)
     latched: dict[tuple[Key, str, str], int] = field(default_factory=dict)
+    #: Owner and name of reserves that were not released.
+    reserves: set[tuple[int, str]] = field(default_factory=set)
 
     def set_cap(self, cap: Cap, *, fallback: bool = False) -> None:
         self.caps[cap.key] = (cap, fallback)
@@ -67,8 +73,63 @@ class Model:
 
     # ---- steps ------------------------------------------------------------------------------------
 
-    def hold(self, hold_id: str, new: ModelHold) -> str:
+    def hold(self, hold_id: str, new: ModelHold, draws_on: str = "") -> str:
         """``held``, ``declined`` (for a good reason) or ``short`` (only held money is in the way)."""
+        pieces = self.pieces(new.owner, draws_on) if new.nanos else []
+        judged, per_call = self._caps_on(new)
+        if new.nanos:
+            if any(new.nanos > cap.nanos for cap in per_call):
+                return "declined"
+            verdict = self._judge(new, judged, pieces)
+            if verdict != "held":
+                return verdict
+        for piece in pieces:
+            self.meet(piece)
+            piece.state = "ended"
+        self.meet(new)
+        self.holds[hold_id] = new
+        if new.reserve:
+            self.reserves.add((new.owner, new.reserve))
+        if pieces:
+            total = sum(piece.nanos for piece in pieces)
+            new.drew = (draws_on, min(new.nanos, total), pieces[0])
+            if total > new.nanos:
+                self._set_aside(f"{hold_id}.rest", total - new.nanos, new.drew, new.at, new.owner)
+        return "held"
+
+    def pieces(self, owner: int, name: str) -> list[ModelHold]:
+        """What is left of a reserve."""
+        found = self.holds.values()
+        return [
+            h
+            for h in found
+            if name and h.reserve == name and h.state == "held" and h.owner == owner
+        ]
+
+    def _set_aside(
+        self, hold_id: str, nanos: int, drew: tuple[str, int, ModelHold], at: datetime, owner: int
+    ) -> None:
+        name, _, first = drew
+        if (owner, name) not in self.reserves:
+            return
+        new = ModelHold(first.scopes, first.kinds, nanos, at, owner=owner, reserve=name)
+        judged, per_call = self._caps_on(new)
+        over = any(sum(self.account(cap, path, at)[1]) + nanos > cap.nanos for cap, path in judged)
+        if not over and all(nanos <= cap.nanos for cap in per_call):
+            self.meet(new)
+            self.holds[hold_id] = new
+
+    def release(self, owner: int, name: str) -> int:
+        """Give back a reserve."""
+        self.reserves.discard((owner, name))
+        pieces = self.pieces(owner, name)
+        for piece in pieces:
+            self.meet(piece)
+            piece.state = "ended"
+        return sum(piece.nanos for piece in pieces)
+
+    def _caps_on(self, new: ModelHold) -> tuple[list[tuple[Cap, str]], list[Cap]]:
+        """Caps that may decline it with their subjects, outermost first, and caps on single calls."""
         chain = list(dict.fromkeys(a for path in new.scopes for a in _above(path)))
         own = set(new.kinds)
         found = []
@@ -87,16 +148,8 @@ class Model:
         found.sort(key=lambda f: f[:2])
         said = [f for f in found if not f[4]]
         said_call = [c for c in per_call if not c[1]]
-        if new.nanos:
-            for cap, _ in said_call or (() if said else per_call):
-                if new.nanos > cap.nanos:
-                    return "declined"
-            verdict = self._judge(new, said or found)
-            if verdict != "held":
-                return verdict
-        self.meet(new)
-        self.holds[hold_id] = new
-        return "held"
+        single = said_call or ([] if said else per_call)
+        return [(cap, path) for _, _, cap, path, _ in said or found], [cap for cap, _ in single]
 
     def meet(self, hold: ModelHold) -> None:
         """A line about this hold is about to be written: its agents and runs are known from now on."""
@@ -106,18 +159,30 @@ class Model:
                 if path in around and kind == cap.per and cap.scope in _above(path):
                     self.begun.add((cap.key, path))
 
-    def _judge(self, new: ModelHold, judged: list) -> str:
+    def _in(self, cap: Cap, path: str, window: str, holds: list[ModelHold]) -> int:
+        """What an account counts of these holds."""
+        found = (h for h in holds if any(path in _above(scope) for scope in h.scopes))
+        return sum(h.nanos for h in found if self.account(cap, path, h.at)[0] == window)
+
+    def _judge(self, new: ModelHold, judged: list[tuple[Cap, str]], pieces: list[ModelHold]) -> str:
         short = False
-        for _, key, cap, path, _ in judged:
+        aside = [h for h in self.holds.values() if h.reserve and h.state == "held"]
+        for cap, path in judged:
+            key = cap.key
             window, (posted, held, doubt) = self.account(cap, path, new.at)
+            own = self._in(cap, path, window, pieces)
+            others = self._in(cap, path, window, [h for h in aside if h not in pieces])
+            held -= own
             latch = self.latched.get((key, path, window))
-            if latch is not None and cap.nanos <= latch:
+            if latch is not None and cap.nanos > latch:
+                del self.latched[key, path, window]
+            elif latch is not None and own < new.nanos:
                 return "declined"
-            self.latched.pop((key, path, window), None)
             if new.nanos <= cap.nanos < posted + new.nanos:
-                self.latched[key, path, window] = max(cap.nanos, 1)
+                if not new.reserve:
+                    self.latched[key, path, window] = max(cap.nanos, 1)
                 return "declined"
-            if posted + doubt + new.nanos > cap.nanos:
+            if posted + doubt + others + new.nanos > cap.nanos:
                 return "declined"
             short = short or posted + doubt + held + new.nanos > cap.nanos
         return "short" if short else "held"
@@ -126,26 +191,27 @@ class Model:
         self.meet(self.holds[hold_id])
         self.holds[hold_id].posted = nanos
 
-    def end(self, hold_id: str, kind: str, nanos: int = 0) -> str:
+    def end(
+        self, hold_id: str, kind: str, nanos: int = 0, at: datetime | None = None, owner: int = 0
+    ) -> str:
         """The kind of the line that is written, or why there is none."""
         hold = self.holds.get(hold_id)
         if hold is None:
             return "unknown"
-        if hold.state == "ended":
+        if hold.state == "ended" or hold.state == kind == "doubt":
             return "ended"
-        if kind != "resolve" or hold.state == "doubt":
-            self.meet(hold)
+        if hold.state == "held" and (kind == "resolve" or (hold.reserve and kind != "void")):
+            return "refused"
+        self.meet(hold)
         if hold.state == "doubt":
-            if kind == "doubt":
-                return "ended"
             hold.state, hold.posted = "ended", 0 if kind == "void" else nanos
             return "resolve"
-        if kind == "resolve":
-            return "refused"
         if kind == "doubt":
             hold.state = "doubt"
         else:
             hold.state, hold.posted = "ended", 0 if kind == "void" else nanos
+        if kind == "void" and hold.drew and at:
+            self._set_aside(f"{hold_id}.back", hold.drew[1], hold.drew, at, owner)
         return kind
 
 

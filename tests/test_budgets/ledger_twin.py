@@ -23,18 +23,37 @@ class Twin:
         self.model = Model()
         self.ids: list[str] = []
         self.said: list[str] = []
+        self.reserves: list[str] = []
         self._fallback = fallback
         for cap in fallback:
             self.model.set_cap(cap, fallback=True)
 
-    def hold(self, place: Place, nanos: int) -> str:
+    def hold(
+        self, place: Place, nanos: int, *, reserve: bool = False, draws_on: str | None = None
+    ) -> str:
         """Ask for a hold; its id if it was made, else nothing."""
         hold_id = f"h{len(self.ids)}"
-        new = ModelHold(place.scopes, place.kinds, nanos, self.clock.now)
-        expected = self.model.hold(hold_id, new)
+        new = ModelHold(
+            place.scopes,
+            place.kinds,
+            nanos,
+            self.clock.now,
+            owner=self.ledger.number,
+            reserve=hold_id if reserve else "",
+        )
+        expected = self.model.hold(hold_id, new, draws_on or "")
         self.said.append(expected)
+        request = HoldRequest(
+            id=hold_id,
+            nanos=nanos,
+            place=place,
+            wait=False,
+            latch=not reserve,
+            reserve=reserve,
+            replaces=draws_on,
+        )
         try:
-            self.ledger.hold(HoldRequest(id=hold_id, nanos=nanos, place=place, wait=False))
+            self.ledger.hold(request)
         except BudgetExceeded as error:
             told = str(error)
         else:
@@ -58,12 +77,22 @@ class Twin:
 
     def open_ids(self) -> list[str]:
         """Holds that have not ended."""
-        return [i for i in self.ids if self.model.holds[i].state != "ended"]
+        return [i for i, hold in self.model.holds.items() if hold.state != "ended"]
+
+    def reserve(self, place: Place, nanos: int) -> None:
+        """Ask for a reserve."""
+        hold_id = self.hold(place, nanos, reserve=True)
+        if hold_id:
+            self.reserves.append(hold_id)
+
+    def release(self, name: str) -> None:
+        """Give a reserve back."""
+        assert self.ledger.release(name) == self.model.release(self.ledger.number, name)
 
     def end(self, hold_id: str, kind: str, cost: int = 0) -> None:
         """End a hold in any way, allowed or not."""
         known = self.model.holds.get(hold_id)
-        expected = self.model.end(hold_id, kind, cost)
+        expected = self.model.end(hold_id, kind, cost, self.clock.now, self.ledger.number)
         self.said.append(expected)
         try:
             line = self.ledger.end(Ending(hold=hold_id, kind=kind, nanos=cost))  # type: ignore[arg-type]

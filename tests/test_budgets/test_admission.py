@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from budgets.admission import MustWait, Rules
+from budgets.admission import Rules
 from budgets.caps import Cap
 from budgets.check import check_lines
 from budgets.errors import BudgetExceeded, LedgerError
+from budgets.judging import MustWait
 from budgets.owners import Owner, this_process
 from budgets.records import Ending, Hold, HoldRequest
 from budgets.scopes import Place

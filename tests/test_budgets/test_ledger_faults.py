@@ -150,7 +150,7 @@ def test_the_self_check_stops_a_ledger_whose_caps_do_not_refuse(
 ) -> None:
     """If a $0 cap does not refuse a call, the ledger does not open (O-03); an exhausted other cap is no proof."""
     Ledger(tmp_path / "ledger.db").close()
-    monkeypatch.setattr("budgets.admission._judge", lambda *_: [])
+    monkeypatch.setattr("budgets.admission.judge", lambda *_: [])
     with pytest.raises(LedgerError, match=r"self-check failed, a cap of \$0 did not refuse a call"):
         Ledger(tmp_path / "ledger.db")
     with pytest.raises(LedgerError, match="self-check failed"):

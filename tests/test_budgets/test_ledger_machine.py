@@ -85,6 +85,33 @@ class LedgerMachine(RuleBasedStateMachine):
         known = self.twin.model.holds.get(hold_id)
         self.twin.end(hold_id, kind, min(cost, known.nanos) if known and cost != 29 else cost)
 
+    @rule(place=places(), nanos=st.sampled_from([1, 3, 5, 8]))
+    def reserve(self, place: Place, nanos: int) -> None:
+        self.twin.reserve(place, nanos)
+
+    @rule(
+        number=st.integers(0, 10),
+        place=places(),
+        nanos=st.sampled_from([0, 2, 3, 5, 8, 10]),
+        void=st.booleans(),
+    )
+    def draw(self, number: int, place: Place, nanos: int, void: bool) -> None:
+        """A call draws on a reserve, as often as not of its own place, and is void as often as not."""
+        if not self.twin.reserves:
+            return
+        name = self.twin.reserves[-1 - number % min(len(self.twin.reserves), 4)]
+        first = self.twin.model.holds[name]
+        if number % 2:
+            place = Place(scopes=first.scopes, kinds=first.kinds)
+        hold_id = self.twin.hold(place, nanos, draws_on=name)
+        if hold_id and void:
+            self.twin.end(hold_id, "void")
+
+    @rule(number=st.integers(0, 10))
+    def release(self, number: int) -> None:
+        if self.twin.reserves:
+            self.twin.release(self.twin.reserves[number % len(self.twin.reserves)])
+
     @rule(number=st.integers(0, 40), nanos=st.integers(0, 30))
     def adjust_or_hold_again(self, number: int, nanos: int) -> None:
         if self.twin.ids and number % 5:

@@ -221,6 +221,23 @@ def test_the_queue_is_one_for_all_processes_and_the_dead_leave_it(
         assert [line.nanos for line in begun] == [700_000_000, 800_000_000, 100_000_000]
 
 
+def test_a_killed_process_leaves_its_reserve_free_and_its_draw_in_doubt(
+    tmp_path: Path, children: list[Child]
+) -> None:
+    """SIGKILL: whoever opens the ledger next gives back what nothing was sent on, and only that."""
+    path = tmp_path / "ledger.db"
+    children.append(Child("reserve", path, 600_000_000))
+    drawn = children[0].line().split()[2]
+    with Ledger(path) as ledger:
+        assert [(h.nanos, h.state) for h in ledger.open_holds()] == [(300_000_000, "held")] * 2
+        children[0].kill()
+    with Ledger(path) as after:
+        assert [(h.id, h.state) for h in after.open_holds()] == [(drawn, "doubt")]
+        assert after.balance("app").held_nanos == 0
+        assert after.hold(after.request(700_000_000, scope="app")).nanos == 700_000_000
+        assert after.check().findings == []
+
+
 def test_a_process_that_is_stopped_is_not_dead(tmp_path: Path, children: list[Child]) -> None:
     """A process that only sleeps (Ctrl-Z) keeps what it holds."""
     path = tmp_path / "ledger.db"

@@ -18,6 +18,7 @@ from budgets.errors import BudgetExceeded, LedgerUnavailable
 from budgets.ledger import Ledger
 from budgets.money import to_decimal
 from budgets.records import Ending
+from budgets.reserves import drawing_on
 from budgets.scopes import Place
 from budgets.stores.memory import MemoryStore
 
@@ -69,7 +70,19 @@ def _walk(seed: int, folder: Path | None, steps: int) -> Counter[str]:
         twin.ledger = chance.choice(ledgers)
         roll = chance.random()
         live = twin.open_ids()
-        if roll < 0.45:
+        if roll < 0.04:
+            twin.reserve(chance.choice(PLACES), chance.choice([1, 3, 5, 8]))
+        elif roll < 0.09 and twin.reserves:
+            name = chance.choice(twin.reserves[-3:])
+            first = twin.model.holds[name]
+            own = Place(scopes=first.scopes, kinds=first.kinds)  # type: ignore[arg-type]
+            place = chance.choice([own, own, *PLACES])
+            hold_id = twin.hold(place, chance.choice([1, 3, 5, 8]), draws_on=name)
+            if hold_id and chance.random() < 0.5:
+                twin.end(hold_id, "void")
+        elif roll < 0.10 and twin.reserves:
+            twin.release(chance.choice(twin.reserves))
+        elif roll < 0.45:
             twin.hold(chance.choice(PLACES), chance.choice([0, 1, 2, 3, 5, 8, 13]))
         elif roll < 0.80 and live:
             hold_id = chance.choice(live)
@@ -129,6 +142,7 @@ class _World:
         self.sent: dict[str, int] = {}
         self.posted = 0
         self.declined = 0
+        self.drawn = 0
 
     async def call(self, nanos: int, path: str, cost: int, breaths: int) -> None:
         """A call as the meter makes it: doubt what was cut off, settle the rest."""
@@ -148,6 +162,25 @@ class _World:
         del self.sent[hold.id]
         await self.ledger.end_async(Ending(hold=hold.id, kind="settle", nanos=cost))
 
+    async def close_up(self, nanos: int, path: str, tries: int) -> None:
+        """Set money aside, draw on it some times in vain, and give it back, at whatever moment it is cut off."""
+        ledger = self.ledger
+        try:
+            reserve = await ledger.reserve_async(nanos, scope=path)
+        except (BudgetExceeded, LedgerUnavailable):
+            return
+        try:
+            for _ in range(tries):
+                with drawing_on(reserve):
+                    hold = await ledger.hold_async(ledger.request(nanos, scope=path))
+                self.drawn += 1
+                ledger.end_soon(Ending(hold=hold.id, kind="void"))
+                await asyncio.sleep(0)
+        except (BudgetExceeded, LedgerUnavailable):
+            self.declined += 1
+        finally:
+            ledger._submit(ledger._release_operation(reserve, lambda _: None))
+
     async def live(self, steps: int) -> None:
         chance = self.chance
         for _ in range(steps):
@@ -155,7 +188,11 @@ class _World:
             if roll < 0.35:
                 nanos = chance.choice([0, 1, 5, 10, 30, 60])
                 path = chance.choice(["app", "app/a", "app/b"])
-                coroutine = self.call(nanos, path, chance.randint(0, nanos), chance.randrange(4))
+                if chance.random() < 0.15:
+                    coroutine = self.close_up(nanos, path, chance.randrange(4))
+                else:
+                    cost = chance.randint(0, nanos)
+                    coroutine = self.call(nanos, path, cost, chance.randrange(4))
                 self.tasks.append(asyncio.create_task(coroutine))
             elif roll < 0.45 and self.tasks:
                 chance.choice(self.tasks).cancel()
@@ -196,17 +233,21 @@ class _World:
 @pytest.mark.parametrize("block", range(8))
 async def test_interleavings_leak_nothing_and_pass_no_cap(block: int, faults: bool) -> None:
     """In any order of batches, cancels and faults every hold that was made ends once, and caps are kept."""
+    drawn = 0
     for seed in range(block * 100, block * 100 + 60):
         world = _World(seed, faults=faults)
         await world.live(120)
+        drawn += world.drawn
         result = world.ledger.check()
         assert result.ok, (seed, result.findings)
         assert result.posted_nanos == world.posted, seed
         assert result.open_holds == 0, (seed, "a hold was leaked")
+        assert result.reserves == 0, (seed, "a reserve was leaked")
         assert result.in_doubt_nanos == sum(world.sent.values()), seed
         with world.ledger.reader() as reader:
             assert not list(reader.waiting()), (seed, "a place in the queue was leaked")
         assert world.ledger.waiting == 0
+    assert drawn > 20
 
 
 def test_a_seed_plays_the_same_life_again() -> None:

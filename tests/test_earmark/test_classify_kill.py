@@ -108,7 +108,7 @@ _KILLED_BEFORE_A_ROW = """
 import gc, os, signal, sys
 from budgets.caps import Cap
 from budgets.ledger import Ledger
-from patterns.classify.results import Results
+from patterns.bulk.results import Results
 write, rows = Results.add, []
 
 def add(self, row):

@@ -76,7 +76,7 @@ def test_twice_interrupted_it_leaves_at_once(folder: Path, server: SimulatorThre
     assert datetime.fromisoformat(ended["at"]) - pressed < timedelta(seconds=2)
     assert process.returncode == 130, err
     proof = Proof(where=folder).check(json.loads(out))
-    assert proof.outcomes == {"ok": 1, "cancelled": 19} | proof.outcomes
+    assert proof.outcomes.keys() <= {"ok", "cancelled"}
     assert proof.in_doubt > 0
 
 

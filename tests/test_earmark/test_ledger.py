@@ -228,6 +228,30 @@ def test_the_call_of_another_machine_needs_somebodys_word(earmark: Program, past
     assert kinds == ["hold", "doubt", "resolve"]
 
 
+def test_a_reserve_is_listed_as_such_and_costs_nothing(earmark: Program, past: Past) -> None:
+    """It is held, no call under way; said to be another machine's and gone, it is given back, whatever the cost."""
+    import apsw
+
+    with Ledger(past.path) as ledger:
+        reserve = ledger.reserve(parse_usd("0.10"), scope="app").id
+        document = earmark("ledger", "holds", "--json").json
+        [listed] = [h for h in document["holds"] if h["id"] == reserve]
+        assert (listed["state"], listed["amount_usd"]) == ("reserve", "0.10")
+        assert document["held_usd"] == "0.10"
+        assert "reserve " in earmark("ledger", "holds").out
+        checked = earmark("ledger", "check", "--json").json
+        assert (checked["ok"], checked["reserves"], checked["open_holds"]) == (True, 1, 0)
+        assert "1 reserved" in earmark("ledger", "check").out
+        ran = earmark("ledger", "resolve", reserve, "--not-billed")
+        assert (ran.code, "a reserve of a process that lives" in ran.err) == (2, True)
+        db = apsw.Connection(str(past.path))
+        db.execute("UPDATE owners SET host = 'elsewhere#1-5' WHERE id = ?", (hold_owner(ledger),))
+        db.close()
+        ran = earmark("ledger", "resolve", reserve, "--as-held", "--owner-gone", "--json")
+        assert (ran.code, ran.json["posted_usd"]) == (0, "0.00")
+        assert earmark("ledger", "check").code == 0
+
+
 def hold_owner(ledger: Ledger) -> str:
     """The owner of the latest open hold."""
     return ledger.open_holds()[-1].owner

@@ -50,13 +50,20 @@ class Stage:
 
 @asynccontextmanager
 async def stage(
-    *, sim: dict[str, Any] | None = None, folder: Path | None = None, **fields: Any
+    *,
+    sim: dict[str, Any] | None = None,
+    folder: Path | None = None,
+    own_ledger: Ledger | None = None,
+    **fields: Any,
 ) -> AsyncIterator[Stage]:
     """A run with a ledger in memory (a file below ``folder``, if given) and without signals."""
     options = {"cap": "5", "kill_switch": False, "retry": Retry(**QUICK), **fields}
     async with Simulator(**(sim or {})) as simulator:
         path = None if folder is None else folder / "ledger.db"
-        with Ledger(path, caps=[Cap("100", owner="the test")]) as ledger:
+        made = own_ledger or Ledger(path, caps=[Cap("100", owner="the test")])
+        if own_ledger is not None and folder is not None:
+            options["folder"] = folder
+        with made as ledger:
             run = Run(
                 "work",
                 ledger=ledger,

@@ -364,7 +364,7 @@ async def test_a_child_inherits_every_cap_above_it(capped: str) -> None:
 
         outer = helper(name="outer", tools=[work], cap=small if capped == "outer" else None)
         await outer.run(st.run, called("work", task="Hello"))
-        scope = {"run": "", "outer": "/outer", "inner": "/outer/inner"}[capped]
+        scope = {"run": "", "outer": "/outer", "inner": "/outer/fan_out/inner"}[capped]
         spent = st.run.ledger.balance(st.run.scope + scope)
         assert 0 < spent.posted_nanos <= 400_000
         st.prove_exact()

@@ -8,8 +8,8 @@ import httpx2
 import pytest
 from anthropic import APIConnectionError, APIStatusError, APITimeoutError
 
-from budgets.errors import LedgerUnavailable, UnknownPrice
-from orchestrator.errors import ConfigError, RunStopped, SpendLimit, Unmetered
+from budgets.errors import InvalidCap, LedgerUnavailable, UnknownPrice
+from orchestrator.errors import ConfigError, RunStopped, SpendLimit, Unmetered, UnreadableAnswer
 from orchestrator.failures import outcome_of
 from orchestrator.outcomes import Outcome
 
@@ -51,6 +51,8 @@ def unconnected(cause: Exception) -> APIConnectionError:
         (UnknownPrice("which model?"), Outcome.BAD_REQUEST),
         (Unmetered("no price"), Outcome.BAD_REQUEST),
         (ConfigError("no"), Outcome.BAD_REQUEST),
+        (UnreadableAnswer("what?"), Outcome.IN_DOUBT),
+        (InvalidCap("no"), Outcome.BAD_REQUEST),
         (RunStopped("enough"), Outcome.CANCELLED),
         (SpendLimit("out"), Outcome.SPEND_LIMIT),
         (asyncio.CancelledError(), Outcome.CANCELLED),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import threading
@@ -96,3 +97,35 @@ def test_a_place_that_can_not_be_written_complains_once(
         journal.write("late")
     assert len(caplog.records) == 1
     assert "the run goes on without it" in caplog.text
+
+
+async def test_events_of_one_turn_of_the_loop_are_written_at_its_end(tmp_path: Path) -> None:
+    """Nobody waits for more than that; closing writes what is left, and so does a loop that ends early."""
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path, "run-1")
+    for number in range(3):
+        journal.write("one", number=number)
+    await asyncio.sleep(0)
+    assert [event["number"] for event in read_journal(path)] == [0, 1, 2]
+    journal.write("two")
+    journal.close()
+    assert [event["event"] for event in read_journal(path)] == ["one"] * 3 + ["two"]
+
+
+def test_a_loop_that_ended_before_its_turn_did_loses_no_event(tmp_path: Path) -> None:
+    """The next loop, or the next event outside of one, writes what it left."""
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path, "run-1")
+    loop = asyncio.new_event_loop()
+    loop.call_soon(journal.write, "left")
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+
+    async def again() -> None:
+        journal.write("again")
+        await asyncio.sleep(0)
+
+    asyncio.run(again())
+    assert [event["event"] for event in read_journal(path)] == ["left", "again"]
+    journal.close()

@@ -181,11 +181,11 @@ async def test_free_paths_pass() -> None:
 
 
 async def test_batches_are_declined() -> None:
-    """Batches bill and are not metered yet: one clear sentence, and nothing is sent (O-13)."""
+    """Batches go through a job that outlives the client: one clear sentence, and nothing is sent (O-13)."""
     async with rig(sim={"keep_calls": 9}) as on:
         requests = [{"custom_id": "a", "params": ask()}]
         for batches in (on.client.messages.batches, on.client.beta.messages.batches):
-            with pytest.raises(Unmetered, match="message batches are not metered yet"):
+            with pytest.raises(Unmetered, match="message batches run for hours"):
                 await batches.create(requests=requests)
         assert on.sim.calls == []
 

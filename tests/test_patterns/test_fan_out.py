@@ -13,6 +13,7 @@ import pytest
 
 from orchestrator.errors import ConfigError
 from orchestrator.gate import Gate
+from orchestrator.journal import read_journal
 from orchestrator.outcomes import Outcome
 from orchestrator.simulator import Fault, Faults
 from patterns import SourceFailed, fan_out, stream_out
@@ -345,3 +346,188 @@ async def test_ten_thousand_items_keep_memory_flat() -> None:
         tracemalloc.stop()
         assert count == 10_000
         assert peak - before < 500_000
+
+
+# ---- what a fan-out may be asked besides ---------------------------------------------------------------
+
+
+async def test_a_splitter_makes_the_items() -> None:
+    """Of whatever it is given, async or not."""
+
+    async def lines(text: str) -> list[str]:
+        return text.splitlines()
+
+    async def length(line: str) -> int:
+        return len(line)
+
+    async with stage() as st:
+        done = await fan_out(st.run, length, "a\nbb\nccc", split=lines)  # type: ignore[arg-type]
+        assert (done.values, done.value) == ([1, 2, 3], [1, 2, 3])
+        done = await fan_out(st.run, length, "a\nbb", split=str.splitlines)  # type: ignore[arg-type]
+        assert done.values == [1, 2]
+
+
+async def test_an_agent_can_be_the_reducer() -> None:
+    """It is given the values, and its cost is in the result's."""
+    async with stage() as st:
+        editor = helper(name="editor")
+        done = await fan_out(st.run, helper(), ["one", "two"], reduce=editor)
+        assert done.reduce_outcome is Outcome.OK
+        assert "Simulated answer" in done.value
+        assert done.value == done.reduced
+        assert done.calls == 3
+        assert done.posted_nanos == st.run.balance.posted_nanos
+        st.prove_exact()
+
+
+async def test_failed_parts_are_told_to_the_reducer_as_failed() -> None:
+    """And a failed reducer is an outcome; the parts are kept."""
+    heard: list[Any] = []
+
+    async def work(item: int) -> int:
+        if item == 1:
+            raise KeyError("one")
+        return item
+
+    def reduce(parts: list[Any]) -> None:
+        heard.extend(part.outcome.value for part in parts)
+        raise ZeroDivisionError("odd")
+
+    async with stage() as st:
+        done = await fan_out(st.run, work, [0, 1, 2], reduce=reduce)
+        assert heard == ["ok", "infra", "ok"]
+        assert (done.reduce_outcome, done.values) == (Outcome.INFRA, [0, 2])
+        assert not done.ok
+
+
+@pytest.mark.parametrize(
+    ("stop_when", "most"),
+    [
+        pytest.param(0.5, 12, id="a share"),
+        pytest.param(lambda parts: len(parts) >= 3, 5, id="a function"),
+    ],
+)
+async def test_it_stops_once_a_share_has_failed(stop_when: Any, most: int) -> None:
+    """What is not started ends as cancelled with the reason; every item has its part."""
+    worked: list[int] = []
+
+    async def fails(item: int) -> None:
+        worked.append(item)
+        raise KeyError(item)
+
+    async with stage() as st:
+        done = await fan_out(st.run, fails, range(200), width=2, stop_when=stop_when)
+        assert 3 <= len(worked) <= most
+        assert len(done.parts) == 200
+        assert done.outcomes == {"infra": len(worked), "cancelled": 200 - len(worked)}
+        assert "stop_when" in done.parts[-1].reason
+
+
+async def test_a_share_that_is_not_reached_stops_nothing() -> None:
+    """One in ten is less than half."""
+
+    async def work(item: int) -> int:
+        if item % 10 == 0:
+            raise KeyError(item)
+        return item
+
+    async with stage() as st:
+        done = await fan_out(st.run, work, range(1, 101), width=2, stop_when=0.5)
+        assert done.outcomes == {"ok": 90, "infra": 10}
+
+
+@pytest.mark.parametrize("admit", ["trim", "all"])
+async def test_a_set_is_trimmed_or_declined_before_it_starts(admit: Any) -> None:
+    """What the caps don't carry at worst is never sent; the others are all done (rule 14)."""
+    async with stage(cap="0.001") as st:
+        done = await fan_out(st.run, helper(), ["x"] * 30, admit=admit)
+        if admit == "all":
+            assert done.outcomes == {"budget": 30}
+            assert st.sim.bill.nanos == 0
+        else:
+            started = done.outcomes["ok"]
+            assert 0 < started < 30
+            assert done.outcomes["budget"] == 30 - started
+            assert [part.ok for part in done.parts] == [True] * started + [False] * (30 - started)
+            assert f"only {started}" in done.parts[-1].reason
+        st.prove_exact()
+
+
+async def test_a_set_that_fits_is_admitted() -> None:
+    """Trimming takes nothing away where there is room."""
+    async with stage() as st:
+        done = await fan_out(st.run, helper(), ["x"] * 5, admit="all", cap="1")
+        assert done.outcomes == {"ok": 5}
+
+
+async def test_a_cap_of_its_own_holds_for_everything_inside() -> None:
+    """By the server's own bill."""
+    async with stage() as st:
+        items = ["x [[sim:output=190]]"] * 60
+        done = await fan_out(st.run, helper(), items, cap="0.002", reduce=helper(name="editor"))
+        assert {part.outcome for part in done.parts} == {Outcome.OK, Outcome.BUDGET}
+        assert 0 < st.sim.bill.nanos <= 2_000_000
+        st.prove_exact()
+
+
+async def test_a_plan_spends_nothing_and_says_whether_the_caps_carry_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Worst and likely cost, as a tree."""
+    async with stage(cap="0.001") as st:
+        small = await fan_out(st.run, helper(), ["x"] * 2, plan_only=True)
+        assert small.plan is not None
+        assert small.plan.fits
+        large = await fan_out(
+            st.run, helper(), ["x"] * 500, plan_only=True, reduce=helper(name="r")
+        )
+        assert large.plan is not None
+        assert not large.plan.fits
+        assert large.plan.worst is not None
+        assert large.plan.likely is not None
+        assert large.plan.worst > large.plan.likely
+        told = capsys.readouterr().out
+        assert "helper x500" in told
+        assert "do not even carry" in told or "not the worst case" in told
+        assert (st.sim.bill.nanos, len(list(st.run.ledger.lines()))) == (0, 0)
+
+
+async def test_the_worst_case_of_a_plan_is_never_passed() -> None:
+    """Whatever the agents do, tools and repairs included."""
+
+    async def look(word: str) -> str:
+        """Look a word up."""
+        return word * 5
+
+    async with stage() as st:
+        agent = helper(tools=[look], max_turns=4, repairs=1, output={"type": "object"})
+        items = ["a [[sim:turns=9]]", "b [[sim:output=199]]", "c [[sim:text=no json]]"]
+        plan = (await fan_out(st.run, agent, items, plan_only=True)).plan
+        assert plan is not None
+        done = await fan_out(st.run, agent, items)
+        assert plan.root.worst_nanos is not None
+        assert 0 < done.posted_nanos <= plan.root.worst_nanos
+        assert plan.root.calls is not None
+        assert done.calls <= plan.root.calls
+
+
+@pytest.mark.parametrize("items", ["text", b"bytes", {"a": 1}, 5])
+async def test_items_that_are_one_thing_are_a_mistake(items: Any) -> None:
+    """A text would otherwise be worked on letter by letter."""
+    async with stage() as st:
+        with pytest.raises(ConfigError, match="give a list"):
+            await fan_out(st.run, _double, items)
+
+
+async def test_a_node_is_in_the_journal_with_its_parts(tmp_path: Any) -> None:
+    """Where it stood, what became of each part, what it came to."""
+    async with stage(folder=tmp_path) as st:
+        await fan_out(st.run, helper(), ["x", "y"], name="readers", cap="0.5")
+        path = st.run.journal.path
+    events = [
+        event for event in read_journal(path) if event["event"] in {"node", "part", "node_end"}
+    ]
+    assert [event["event"] for event in events] == ["node", "part", "part", "node_end"]
+    assert events[0]["scope"].endswith("/readers")
+    assert (events[0]["cap_usd"], events[0]["items"]) == ("$0.50", 2)
+    assert (events[-1]["outcome"], events[-1]["posted_nanos"] > 0) == ("ok", True)

@@ -1,0 +1,254 @@
+"""Gateway: what it costs to go through it, everything on (durable ledger, gate, leases), against going direct.
+
+Three processes on loopback: a server that answers after a moment, the gateway, and the client that measures.
+Rounds through the gateway and past it are interleaved, so that a noisy machine is noisy for both.
+Run: ``python benchmarks/gateway.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import aiohttp
+import psutil
+from aiohttp import web
+
+from budgets import Cap, Ledger
+from orchestrator.gate import Gate
+from orchestrator.gateway import Gateway, Upstream
+
+WIDTH = 64
+ANSWER_S = 0.01
+BODY = {
+    "model": "claude-sonnet-5-5",
+    "max_tokens": 400,
+    "messages": [{"role": "user", "content": "Say hello to the reader of this page. " * 20}],
+}
+PLAIN = json.dumps(BODY).encode()
+STREAMED = json.dumps({**BODY, "stream": True}).encode()
+USAGE: dict[str, Any] = {
+    "input_tokens": 200,
+    "cache_creation_input_tokens": 0,
+    "cache_read_input_tokens": 0,
+    "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
+    "output_tokens": 80,
+    "service_tier": "standard",
+    "inference_geo": "global",
+}
+MESSAGE: dict[str, Any] = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude-sonnet-5-5",
+    "content": [],
+    "stop_reason": None,
+    "stop_sequence": None,
+    "usage": USAGE,
+}
+TEXT = "Hello, reader. " * 20
+REPLY = json.dumps(
+    {**MESSAGE, "content": [{"type": "text", "text": TEXT}], "stop_reason": "end_turn"}
+).encode()
+
+
+def _event(kind: str, **fields: Any) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
+
+
+EVENTS = [
+    _event("message_start", message=MESSAGE),
+    _event("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+    *(
+        _event("content_block_delta", index=0, delta={"type": "text_delta", "text": TEXT[n::20]})
+        for n in range(20)
+    ),
+    _event("content_block_stop", index=0),
+    _event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 80}),
+    _event("message_stop"),
+]
+
+
+def serve(pipe: Connection) -> None:
+    """The API's process: answers every request after a moment."""
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        raw = await request.read()
+        await asyncio.sleep(ANSWER_S)
+        if b'"stream": true' not in raw:
+            return web.Response(body=REPLY, content_type="application/json")
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        for event in EVENTS:
+            await response.write(event)
+        await response.write_eof()
+        return response
+
+    async def main() -> None:
+        runner = web.ServerRunner(web.Server(answer, access_log=None))
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
+        await site.start()
+        pipe.send(runner.addresses[0][1])
+        await asyncio.Event().wait()
+
+    asyncio.run(main())
+
+
+def gate_keeper(pipe: Connection, upstream: str, folder: str) -> None:
+    """The gateway's process, with a lease for the client."""
+
+    async def main() -> None:
+        ledger = Ledger(Path(folder) / "ledger.db", caps=[Cap("1000000")])
+        options = {"upstream": Upstream(url=upstream, api_key="key"), "gate": Gate(width=256)}
+        async with Gateway(ledger=ledger, **options) as gateway:  # type: ignore[arg-type]
+            lease = gateway.lease("bench", cap="100000")
+            pipe.send((lease.base_url, lease.key))
+            await asyncio.to_thread(pipe.recv)
+            lease.close()
+        check, balance = ledger.check(), ledger.balance()
+        ledger.close()
+        pipe.send((check.findings, balance.held_nanos, balance.in_doubt_nanos))
+
+    asyncio.run(main())
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to the API."""
+
+    session: aiohttp.ClientSession
+    url: str
+    headers: dict[str, str]
+
+    async def call(self, body: bytes) -> float:
+        """One call; seconds."""
+        began = time.perf_counter()
+        async with self.session.post(self.url, data=body, headers=self.headers) as response:
+            await response.read()
+            assert response.status == 200, await response.text()
+        return time.perf_counter() - began
+
+    async def per_second(self, calls: int, body: bytes = PLAIN) -> float:
+        """Throughput with 64 calls under way at once."""
+        left = iter(range(calls))
+
+        async def work() -> None:
+            for _ in left:
+                await self.call(body)
+
+        began = time.perf_counter()
+        await asyncio.gather(*(work() for _ in range(WIDTH)))
+        return calls / (time.perf_counter() - began)
+
+    async def latencies(self, calls: int, rate: float) -> list[float]:
+        """Seconds of each of so many calls, so many of which begin each second."""
+        began, tasks = time.perf_counter(), []
+        for number in range(calls):
+            await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
+            tasks.append(asyncio.create_task(self.call(PLAIN)))
+        return list(await asyncio.gather(*tasks))
+
+
+def _percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+async def measure(direct: Way, through: Way, keeper: int, given: argparse.Namespace) -> None:
+    """Everything, printed as it is known."""
+    for way in (direct, through):  # connections are made, the gate is wide
+        await way.per_second(8 * WIDTH)
+    rates: list[tuple[float, float]] = []
+    for number in range(given.rounds):
+        ways = (direct, through) if number % 2 else (through, direct)
+        found = {way: await way.per_second(given.calls) for way in ways}
+        rates.append((found[direct], found[through]))
+    ratios = [ours / bare for bare, ours in rates]
+    print(
+        f"64 at once: direct {statistics.median(r[0] for r in rates):.0f}/s, through "
+        f"{statistics.median(r[1] for r in rates):.0f}/s, "
+        f"kept {statistics.median(ratios):.2f} (worst {min(ratios):.2f}, best {max(ratios):.2f})"
+    )
+    bare: list[float] = []
+    ours: list[float] = []
+    added: list[tuple[float, float]] = []
+    for number in range(given.rounds):
+        first, second = (direct, through) if number % 2 else (through, direct)
+        one, other = await first.latencies(300, 100), await second.latencies(300, 100)
+        here, there = (one, other) if first is direct else (other, one)
+        bare += here
+        ours += there
+        added.append(
+            (
+                _percentile(there, 0.5) - _percentile(here, 0.5),
+                _percentile(there, 0.99) - _percentile(here, 0.99),
+            )
+        )
+    print(
+        f"100 a second: direct p50 {_percentile(bare, 0.5) * 1e3:.1f} ms, p99 {_percentile(bare, 0.99) * 1e3:.1f} ms; "
+        f"added p50 {statistics.median(a[0] for a in added) * 1e3:.1f} ms, "
+        f"p99 {statistics.median(a[1] for a in added) * 1e3:.1f} ms"
+    )
+    process = psutil.Process(keeper)
+    sizes = []
+    for _ in range(5):
+        await through.per_second(given.streams // 5, STREAMED)
+        sizes.append(process.memory_info().rss / 1e6)
+    print(
+        f"{given.streams:,} streams: memory of the gateway after each fifth "
+        f"{', '.join(f'{size:.0f}' for size in sizes)} MB"
+    )
+
+
+async def go(upstream: str, pipe: Connection, keeper: int, given: argparse.Namespace) -> None:
+    """Connect both ways and measure."""
+    base, key = pipe.recv()
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        headers = {"content-type": "application/json", "anthropic-version": "2023-06-01"}
+        direct = Way(session, f"{upstream}/v1/messages", headers)
+        through = Way(session, f"{base}/v1/messages", {**headers, "x-api-key": key})
+        await measure(direct, through, keeper, given)
+    pipe.send("stop")
+    findings, held, in_doubt = pipe.recv()
+    assert (findings, held, in_doubt) == ([], 0, 0), (findings, held, in_doubt)
+
+
+def main() -> None:
+    """Start the processes, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--calls", type=int, default=1_500, help="calls in each round")
+    parser.add_argument("--streams", type=int, default=10_000)
+    given = parser.parse_args()
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    server = context.Process(target=serve, args=(there,), daemon=True)
+    server.start()
+    upstream = f"http://127.0.0.1:{here.recv()}"
+    ours, theirs = context.Pipe()
+    with tempfile.TemporaryDirectory() as folder:
+        keeper = context.Process(target=gate_keeper, args=(theirs, upstream, folder), daemon=True)
+        keeper.start()
+        try:
+            asyncio.run(go(upstream, ours, keeper.pid or 0, given))
+        finally:
+            keeper.join(timeout=10)
+            server.terminate()
+            server.join()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,392 @@
+"""One bulk job (classify, extract, map) from its request to its exit code; what it shows is in ``bulk_view``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import anthropic
+from anthropic import APIConnectionError, APIStatusError
+
+from budgets.caps import Cap
+from budgets.ledger import Ledger
+from budgets.money import format_usd
+from budgets.prices import PriceBook
+from budgets.scopes import SIMULATED, join_scope
+from budgets.settings import Settings, caps_for
+from orchestrator.documents import Document, Extractor, Problem
+from orchestrator.errors import OrchestratorError
+from orchestrator.failures import outcome_of
+from orchestrator.gate import Gate
+from orchestrator.outcomes import Outcome
+from orchestrator.run import Run
+from orchestrator.wire.markers import likely_tokens
+from patterns.bulk import Progress, Quote, Results, Row, Sheet, Task, answer_all, quote
+from patterns.bulk.export import check_formats
+from patterns.bulk.row import place_of
+
+from .bulk_options import Request
+from .bulk_place import Place, earlier_place, go_on, new_place, own_files, write_state
+from .bulk_source import Source
+from .bulk_view import View
+from .doors import book_of, settings_of
+from .exits import Exit
+from .failures import Mistake
+
+DEFAULT_MODEL = "claude-haiku-5-5"
+#: A short answer comes within seconds; a server that takes this long has hung.
+_ANSWER_S = 120.0
+#: Output tokens that certainly come within that time; what may be longer gets more of it.
+_QUICK_TOKENS = 4_608
+
+
+@dataclass(slots=True)
+class _Job:
+    """Everything that is settled before the first call."""
+
+    request: Request
+    settings: Settings
+    prices: PriceBook
+    task: Task
+    source: Source
+    place: Place
+    view: View
+    places: set[str] = field(default_factory=set)
+
+    @property
+    def top(self) -> str:
+        return SIMULATED if self.request.simulate else ""
+
+    @property
+    def scope(self) -> str:
+        return join_scope(self.top, f"{self.request.command}/{self.place.run}")
+
+    @property
+    def caps(self) -> tuple[Cap, ...]:
+        return caps_for(
+            self.settings,
+            scope=self.top,
+            session_cap=self.request.cap or self.place.cap,
+            session_scope=self.scope,
+        )
+
+    @property
+    def cap(self) -> Cap:
+        return next(cap for cap in self.caps if cap.scope == self.scope)
+
+
+def run_request(request: Request) -> int:
+    """Do what was asked.
+
+    Raises:
+        Mistake, ConfigError, BudgetError: the user's mistake, or a ledger that can't be used;
+            nothing was sent.
+    """
+    settings = settings_of(request.config)
+    prices = book_of(request.prices, settings)
+    model = request.model or settings.model or DEFAULT_MODEL
+    _check_model(model, prices)
+    check_formats(request.formats)
+    task = request.make_task(model, request.max_tokens)
+    _check_instructions(task, prices)
+    with Extractor(max_pages=request.max_pages) as extractor:
+        source = Source(request, extractor)
+        place = _place(request)
+        job = _Job(request, settings, prices, task, source, place, View(as_json=request.as_json))
+        return _run(job)
+
+
+def _run(job: _Job) -> int:
+    request = job.request
+    job.cap  # noqa: B018 - says now what is wrong with it
+    if request.dry_run:
+        return _dry_run(job)
+    if not request.simulate and not _has_key():
+        raise Mistake(
+            "there is no API key: set ANTHROPIC_API_KEY, or add --simulate to try it without one"
+        )
+    with contextlib.ExitStack() as stack:
+        client: dict[str, Any] = {}
+        if request.simulate:
+            from orchestrator.simulator import (
+                SimulatorThread,
+            )  # a web server, only when it is needed
+
+            simulator = stack.enter_context(SimulatorThread())
+            client = {"base_url": simulator.url, "api_key": "simulated"}
+        try:
+            return asyncio.run(_work(job, client))
+        except asyncio.CancelledError:  # the second Ctrl-C, before anything was sent
+            raise KeyboardInterrupt from None
+
+
+# ---- before the first call --------------------------------------------------------------------------------
+
+
+def _check_model(model: str, prices: PriceBook) -> None:
+    known = prices.resolve(model)
+    retired = prices.retired_on(known)
+    if retired is not None and retired <= datetime.now(UTC).date():
+        raise Mistake(
+            f"model {model}: it was retired by {retired.isoformat()}; choose another (earmark prices)"
+        )
+
+
+def _check_instructions(task: Task, prices: PriceBook) -> None:
+    window = prices.context_window(task.model)
+    if likely_tokens(task.system_text) > window:
+        raise Mistake(
+            f"{_WORDS[task.name]}: with what goes with it, it is about {likely_tokens(task.system_text):,} tokens, "
+            f"more than the {window:,} that {task.model} can read; shorten it"
+        )
+
+
+#: What the user's words in the prompt are called.
+_WORDS = {"classify": "rubric", "extract": "prompt", "map": "prompt"}
+
+
+def _has_key() -> bool:
+    """Whether the SDK finds credentials: in the environment, or in a profile of its own."""
+    try:
+        client = anthropic.Anthropic()
+    except anthropic.AnthropicError:
+        return False
+    with client:
+        return bool(client.api_key or client.auth_token or getattr(client, "credentials", None))
+
+
+def _place(request: Request) -> Place:
+    if request.resume:
+        return earlier_place(
+            request.command,
+            request.source,
+            request.out,
+            request.ledger,
+            simulated=request.simulate,
+        )
+    return new_place(
+        request.command, request.source, request.out, request.ledger, dry_run=request.dry_run
+    )
+
+
+def _write_state(job: _Job) -> None:
+    request = job.request
+    facts = {
+        "simulated": request.simulate,
+        "folder": str(request.source.resolve()),
+        **request.facts,
+        "model": job.task.model,
+        "scope": job.scope,
+        "cap": format_usd(job.cap.nanos).removeprefix("$"),
+        "command": list(request.again),
+        "answers": list(job.task.columns),
+        "is_table": job.source.is_table,
+    }
+    write_state(job.place, facts)
+
+
+def _documents(job: _Job) -> Iterator[Document | Problem]:
+    yield from job.source.documents(own_files(job.place))
+    job.view.skipped = job.source.skipped
+
+
+def _scan(job: _Job, run: Run | None) -> Iterator[Document | Problem]:
+    """Every document once, before anything is sent; ends early if the run is stopped."""
+    for document in job.view.watch(_documents(job)):
+        if run is not None and run.stopped is not None:
+            return
+        job.places.add(place_of(document.path, document.row))
+        yield document
+
+
+def _dry_run(job: _Job) -> int:
+    job.task = job.task.with_cache(likely_tokens(job.task.system_text), job.prices)
+    estimate = quote(job.task, _scan(job, None), job.prices)
+    job.view.quote(job.task, estimate, job.cap)
+    job.view.summary(_summary(job, estimate, Exit.OK), formats=job.request.formats)
+    return int(Exit.OK)
+
+
+# ---- the work -----------------------------------------------------------------------------------------
+
+
+async def _work(job: _Job, client: dict[str, Any]) -> int:
+    request, settings = job.request, job.settings
+    client.setdefault("timeout", _ANSWER_S * max(1.0, job.task.max_tokens / _QUICK_TOKENS))
+    gate = Gate(
+        width=request.width or settings.gate.width or 64,
+        requests_per_minute=settings.gate.requests_per_minute,
+        input_tokens_per_minute=settings.gate.input_tokens_per_minute,
+        output_tokens_per_minute=settings.gate.output_tokens_per_minute,
+    )
+    with Ledger(job.place.ledger) as ledger:
+        async with Run(
+            request.command,
+            id=job.place.run,
+            scope=job.top,
+            caps=job.caps,
+            ledger=ledger,
+            gate=gate,
+            prices=job.prices,
+            client=client,
+        ) as run:
+            job.task = job.task.with_cache(await _prefix_tokens(run, job.task), job.prices)
+            # Not before: a mistake leaves no folder behind, and the run's lock keeps others out of it.
+            with Results(job.place.out) as results:
+                _write_state(job)
+                done = _done(job.task, results) if len(results) else (lambda _: False)
+                estimate = await asyncio.to_thread(
+                    quote, job.task, _scan(job, run), job.prices, is_done=done
+                )
+                if len(results) and estimate.documents and not estimate.reused:
+                    job.view.say(
+                        f"no earlier answer was to {_ASKED[job.task.name]} and model: all documents are paid again"
+                    )
+                if run.stopped is None:
+                    job.view.quote(job.task, estimate, job.cap)
+                code, progress = await _answer(job, run, results, estimate)
+                await run.drain()
+                summary = _summary(job, estimate, code, run=run, progress=progress, results=results)
+        job.view.summary(summary, formats=request.formats)
+    return int(code)
+
+
+#: What an answer is an answer to, beside the model.
+_ASKED = {
+    "classify": "these labels, rubric",
+    "extract": "this schema, prompt",
+    "map": "this prompt",
+}
+
+
+async def _answer(job: _Job, run: Run, results: Results, estimate: Quote) -> tuple[Exit, Progress]:
+    """Ask about all documents, and put the results in order."""
+    seen: set[str] = set()
+
+    def documents() -> Iterator[Document | Problem]:
+        for document in _documents(job):
+            seen.add(place_of(document.path, document.row))
+            yield document
+
+    with job.view.progress(run, job.task, job.cap, estimate.files) as show:
+        progress = await answer_all(run, job.task, documents(), results, on_row=show)
+    _fill(job, run, results, job.places | seen)
+    sheet = Sheet(answers=job.task.columns, cells=job.task.cells, is_table=job.source.is_table)
+    results.finish(job.places | seen, sheet=sheet, formats=job.request.formats)
+    if progress.fault:
+        job.view.say(f"stopped: {run.stopped}")
+        return Exit.MISTAKE, progress
+    return _exit_code(run, results), progress
+
+
+def _fill(job: _Job, run: Run, results: Results, places: set[str]) -> None:
+    """Rows for documents that were there before the run and that it did not come to."""
+    outcome, reason = Outcome.UNREADABLE, "it was there a moment ago and is gone"
+    try:
+        run.check()
+    except OrchestratorError as error:
+        outcome, reason = outcome_of(error)
+    for place in sorted(places):
+        if results.get(place) is None:
+            path, number = place, None
+            if job.source.is_table:
+                path, _, digits = place.rpartition("#")
+                number = int(digits)
+            results.add(Row(path=path, row=number, outcome=outcome, reason=reason))
+
+
+def _done(task: Task, results: Results) -> Any:
+    def is_done(document: Document) -> bool:
+        row = results.get(place_of(document.path, document.row))
+        return row is not None and row.outcome.is_final and row.identity == task.identity(document)
+
+    return is_done
+
+
+async def _prefix_tokens(run: Run, task: Task) -> int:
+    """Tokens of the prefix, by the free token counter; guessed where it does not answer.
+
+    Raises:
+        Mistake: a key that is wrong, or a rubric that no prompt can hold.
+    """
+    client = run.client.with_options(max_retries=2)
+    try:
+        counted = await client.messages.count_tokens(
+            model=task.model, system=task.system_text, messages=[{"role": "user", "content": "-"}]
+        )
+    except APIStatusError as error:
+        if error.status_code in {401, 403}:
+            raise Mistake(
+                f"the API does not accept the key ({error.status_code} at {client.base_url}): check ANTHROPIC_API_KEY"
+            ) from None
+        return likely_tokens(task.system_text)
+    except APIConnectionError as error:
+        raise Mistake(
+            f"the API can't be reached at {client.base_url} ({error.__cause__ or error}); check ANTHROPIC_BASE_URL"
+        ) from None
+    window = run.prices.context_window(task.model)
+    if counted.input_tokens >= window:
+        raise Mistake(
+            f"{_WORDS[task.name]}: it is {counted.input_tokens:,} tokens, more than {task.model} can read ({window:,})"
+        )
+    return counted.input_tokens
+
+
+def _exit_code(run: Run, results: Results) -> Exit:
+    if run.stopped is not None:
+        return Exit.INTERRUPTED
+    if run.spend_limit is not None:
+        return Exit.SPEND_LIMIT
+    if results.outcomes[Outcome.BUDGET.value]:
+        return Exit.CAP
+    failed = sum(
+        count for outcome, count in results.outcomes.items() if outcome != Outcome.OK.value
+    )
+    return Exit.FAILED if failed else Exit.OK
+
+
+def _summary(
+    job: _Job,
+    estimate: Quote,
+    code: Exit,
+    *,
+    run: Run | None = None,
+    progress: Progress | None = None,
+    results: Results | None = None,
+) -> dict[str, Any]:
+    """The summary, as ``--json`` prints it."""
+    from .output import money
+
+    balance = None if run is None else run.balance
+    return {
+        "run": job.place.run,
+        "command": job.request.command,
+        "simulated": job.request.simulate,
+        "dry_run": job.request.dry_run,
+        "exit_code": int(code),
+        "model": job.task.model,
+        "scope": job.scope,
+        "ledger": str(job.place.ledger),
+        "out": str(job.place.out),
+        "documents": estimate.files,
+        "outcomes": dict(sorted(results.outcomes.items())) if results else dict(estimate.problems),
+        "labels": dict(results.labels.most_common()) if results else {},
+        "reused": progress.reused if progress else estimate.reused,
+        "same": progress.same if progress else estimate.same,
+        **money("posted", balance.posted_nanos if balance else 0),
+        **money("held", balance.held_nanos if balance else 0),
+        **money("in_doubt", balance.in_doubt_nanos if balance else 0),
+        **money("cap", job.cap.nanos),
+        **money("worst", estimate.worst_nanos),
+        **money("likely", estimate.likely_nanos),
+        "cached_prefix": job.task.cached,
+        "tokens": run.tally.tokens if run else {},
+        "stopped": None if run is None else run.stopped,
+        "go_on": go_on(job.request.again, job.place.out),
+        "pid": os.getpid(),
+    }

@@ -1,0 +1,212 @@
+"""``earmark batches``: jobs of message batches, over all runs: list them, watch, go on with, or cancel one."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from earmark import output
+from earmark.doors import ConfigOption, JsonOption, LedgerOption
+from earmark.exits import Exit
+from earmark.failures import Mistake
+from earmark.run_places import RunPlace, named_run, runs_beside
+
+if TYPE_CHECKING:
+    from orchestrator.batches import JobRecord, Progress
+
+app = typer.Typer(
+    no_args_is_help=True, help="Jobs of message batches: list, watch, attach, cancel."
+)
+
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Its id, or the beginning of it.")]
+#: The provider drops results after 29 days; this is said from here on.
+_OLD_DAYS = 26
+
+
+@app.command("list")
+def list_(
+    *,
+    every: Annotated[bool, typer.Option("--all", help="Those that are complete, too.")] = False,
+    ledger: LedgerOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Jobs, and where each stands; nothing is sent and nothing is changed."""
+    from budgets.settings import ledger_path
+    from orchestrator.batches import jobs_beside
+
+    path = ledger_path(ledger)
+    jobs = [job for job in jobs_beside(path) if every or not job.is_complete]
+    rows = [_row(job) for job in jobs]
+    if json:
+        output.print_json({"ledger": str(path), "jobs": rows, "count": len(rows)})
+        return
+    columns = (
+        "run",
+        "state",
+        output.right("items"),
+        output.right("ended"),
+        output.right("waiting"),
+    )
+    output.print_table(
+        (*columns, output.right("under way"), output.right("posted"), output.right("held"), "age"),
+        [
+            (
+                row["run"],
+                row["state"],
+                row["items"],
+                row["ended"],
+                row["waiting"],
+                row["batches_under_way"],
+                output.dollars(row["posted_nanos"]),
+                output.dollars(row["held_nanos"]),
+                "" if row["oldest_days"] is None else f"{row['oldest_days']:.1f} days",
+            )
+            for row in rows
+        ],
+    )
+    for row in rows:
+        if row["fault"]:
+            output.remark(row["fault"])
+        if (row["oldest_days"] or 0) > _OLD_DAYS:
+            output.remark(
+                f"run {row['run']}: the provider drops results after 29 days: "
+                f"'earmark batches attach {row['run']}' fetches them"
+            )
+
+
+@app.command()
+def attach(
+    run: RunArgument,
+    *,
+    ledger: LedgerOption = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Go on with a job that was left or killed, until every item has ended."""
+    return _take_up(run, ledger, config, json=json, cancels=False)
+
+
+@app.command()
+def cancel(
+    run: RunArgument,
+    *,
+    ledger: LedgerOption = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Cancel a job's batches, and settle what was answered by then; the rest is not billed."""
+    return _take_up(run, ledger, config, json=json, cancels=True)
+
+
+@app.command()
+def watch(
+    run: RunArgument,
+    *,
+    every: Annotated[
+        float, typer.Option("--every", min=0.1, metavar="SECONDS", help="How often to look.")
+    ] = 5.0,
+    ledger: LedgerOption = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Show where a job stands until it is complete; go on with it if nobody else does."""
+    from earmark.batch_watch import watch_other
+    from orchestrator.errors import ConfigError
+
+    try:
+        return _take_up(run, ledger, config, json=json, cancels=False)
+    except ConfigError as error:
+        if "under way in another process" not in str(error):
+            raise
+    return _end(watch_other(_place(run, ledger).folder, every_s=every), json=json)
+
+
+def _take_up(
+    run: str, ledger: Path | None, config: Path | None, *, json: bool, cancels: bool
+) -> int:
+    from earmark.batch_watch import take_up
+    from earmark.doors import book_of, settings_of
+
+    place = _place(run, ledger)
+    prices = book_of(None, settings_of(config))
+    return _end(take_up(place, prices, cancels=cancels), json=json)
+
+
+def _place(run: str, ledger: Path | None) -> RunPlace:
+    from budgets.settings import ledger_path
+    from orchestrator.batches import read_job
+
+    path = ledger_path(ledger)
+    place = named_run(runs_beside(path), run, path)
+    if read_job(place.folder) is None:
+        raise Mistake(
+            f"run {place.id}: it has no batches; 'earmark batches list --all' shows runs that do"
+        )
+    return place
+
+
+def _end(progress: Progress, *, json: bool) -> int:
+    """Say what came of it; the exit code."""
+    from earmark.batch_watch import summary
+
+    if json:
+        output.print_json(summary(progress))
+    else:
+        _show(progress)
+    if not progress.is_complete:
+        return int(Exit.INTERRUPTED)
+    if progress.done.get("budget"):
+        return int(Exit.CAP)
+    if progress.done.get("spend_limit"):
+        return int(Exit.SPEND_LIMIT)
+    return int(Exit.FAILED if progress.failed else Exit.OK)
+
+
+def _show(progress: Progress) -> None:
+    outcomes = ", ".join(f"{count:,} {word}" for word, count in sorted(progress.done.items()))
+    output.say(f"{progress.ended:,} of {progress.items:,} items have ended: {outcomes or 'none'}")
+    output.say(
+        f"posted {output.dollars(progress.posted_nanos)}, held {output.dollars(progress.held_nanos)}"
+    )
+    bills = progress.bills
+    if not bills.results:
+        return
+    output.print_table(
+        ("the same answers", output.right("bill")),
+        [
+            ("batches (this bill)", output.dollars(bills.batch_nanos)),
+            ("batches without a cache", output.dollars(bills.batch_without_nanos)),
+            ("direct calls", output.dollars(bills.direct_nanos)),
+            ("direct calls without a cache", output.dollars(bills.direct_without_nanos)),
+        ],
+    )
+    if bills.hits:
+        share = 100 * bills.hits / bills.results
+        output.say(
+            f"{bills.hits:,} of {bills.results:,} answers ({share:.0f}%) read their prefix from the cache"
+        )
+
+
+def _row(job: JobRecord) -> dict[str, Any]:
+    progress = job.progress
+    days = job.oldest_days(time.time())
+    return {
+        "run": job.run,
+        "state": "unreadable" if job.fault else "complete" if job.is_complete else "open",
+        "items": progress.items if progress else 0,
+        "ended": progress.ended if progress else 0,
+        "failed": progress.failed if progress else 0,
+        "waiting": progress.waiting if progress else 0,
+        "batches": len(progress.batches) if progress else 0,
+        "batches_under_way": (
+            sum(row.state.is_open for row in progress.batches) if progress else 0
+        ),
+        **output.money("posted", progress.posted_nanos if progress else 0),
+        **output.money("held", progress.held_nanos if progress else 0),
+        "oldest_days": None if days is None else round(days, 1),
+        "folder": str(job.folder),
+        "fault": job.fault,
+    }

@@ -1,0 +1,381 @@
+"""One ``earmark research`` from its request to its exit code, and the files that it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from budgets.caps import Cap
+from budgets.ledger import Ledger
+from budgets.money import format_usd
+from budgets.prices import PriceBook
+from budgets.scopes import SIMULATED, join_scope
+from budgets.settings import Settings, caps_for, ledger_path
+from orchestrator.documents import DocumentError
+from orchestrator.gate import Gate
+from orchestrator.outcomes import Outcome
+from orchestrator.run import Run, new_run_id
+from orchestrator.story import Share, Story, tell_run
+from orchestrator.trips import Ask
+from patterns.research import LEAD_MODEL, WORKER_MODEL, ResearchResult, research
+
+from . import output
+from .doors import book_of, settings_of
+from .exits import Exit
+from .failures import Mistake
+from .upstream import check_model, upstream
+
+DEFAULT_CAP = "4"
+REPORT, SOURCES, COSTS = "report.md", "sources.json", "costs.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked on the command line."""
+
+    question: str
+    folder: Path | None
+    cap: str | None
+    workers: int
+    rounds: int
+    out: Path | None
+    model: str | None
+    worker_model: str | None
+    searches: int
+    fetches: int
+    fetch_tokens: int
+    search_tokens: int
+    ask: bool
+    simulate: bool
+    dry_run: bool
+    ledger: Path | None
+    config: Path | None
+    prices: Path | None
+    as_json: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """Everything that is settled before the first call."""
+
+    request: Request
+    settings: Settings
+    prices: PriceBook
+    run_id: str
+    out: Path
+    ledger: Path
+
+    @property
+    def top(self) -> str:
+        return SIMULATED if self.request.simulate else ""
+
+    @property
+    def scope(self) -> str:
+        return join_scope(self.top, f"research/{self.run_id}")
+
+    @property
+    def caps(self) -> tuple[Cap, ...]:
+        return caps_for(
+            self.settings,
+            scope=self.top,
+            session_cap=self.request.cap or DEFAULT_CAP,
+            session_scope=self.scope,
+        )
+
+    @property
+    def cap(self) -> Cap:
+        return next(cap for cap in self.caps if cap.scope == self.scope)
+
+    @property
+    def models(self) -> tuple[str, str]:
+        """Who plans and writes, and who looks things up."""
+        lead = self.request.model or self.settings.model or LEAD_MODEL
+        return lead, self.request.worker_model or self.settings.model or WORKER_MODEL
+
+
+def run_request(request: Request) -> int:
+    """Do what was asked.
+
+    Raises:
+        Mistake, ConfigError, BudgetError: the user's mistake, or a ledger that can't be used; nothing was
+            sent.
+    """
+    if not request.question.strip():
+        raise Mistake("the question is empty; write what is to be answered in quotes")
+    settings = settings_of(request.config)
+    run_id = new_run_id("research")
+    out = request.out or Path("research") / run_id.removeprefix("research-")
+    _check_free(out)
+    job = _Job(
+        request=request,
+        settings=settings,
+        prices=book_of(request.prices, settings),
+        run_id=run_id,
+        out=out,
+        ledger=ledger_path(request.ledger),
+    )
+    job.cap  # noqa: B018 - says now what is wrong with it
+    for model in job.models:
+        check_model(model, job.prices)
+    if request.dry_run:
+        return asyncio.run(_dry_run(job))
+    with upstream(simulate=request.simulate) as client:
+        try:
+            return asyncio.run(_work(job, client))
+        except asyncio.CancelledError:  # the second Ctrl-C, before anything was sent
+            raise KeyboardInterrupt from None
+
+
+def _check_free(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise Mistake(f"--out {out}: it is a file, not a folder; name another")
+    for name in (REPORT, SOURCES, COSTS):
+        if (out / name).exists():
+            raise Mistake(f"--out {out}: there is a {name} already; name another folder")
+
+
+async def _dry_run(job: _Job) -> int:
+    """The plan, priced against the caps as they would be, on a ledger that nobody keeps."""
+    with Ledger() as ledger, contextlib.redirect_stdout(_Nowhere()):
+        options = {"api_key": "none", "base_url": "http://127.0.0.1:9"}
+        async with _run(job, ledger, options, dry_run=True) as run:
+            done = await _research(job, run, plan_only=True)
+    plan = done.plan
+    assert plan is not None
+    if job.request.as_json:
+        output.print_json(
+            {
+                **_head(job),
+                "dry_run": True,
+                **output.money("worst", plan.root.worst_nanos),
+                **output.money("likely", plan.root.likely_nanos),
+                "calls": plan.root.calls,
+                "fits": plan.fits,
+                "likely_fits": plan.likely_fits,
+                "plan": str(plan),
+            }
+        )
+    else:
+        output.say(str(plan))
+    return int(Exit.OK)
+
+
+class _Nowhere:
+    """Where a pattern's own print of its plan goes: it is shown once, at the end."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+
+def _run(job: _Job, ledger: Ledger, client: dict[str, Any], *, dry_run: bool = False) -> Run:
+    gate = job.settings.gate
+    ask: dict[str, Any] = {}
+    if job.request.ask:
+        from .asking import approve_in_terminal, ask_in_terminal  # reads the terminal
+
+        ask = {"on_trip": Ask(ask_in_terminal), "approve": approve_in_terminal}
+    return Run(
+        "research",
+        id=job.run_id,
+        scope=job.top,
+        caps=job.caps,
+        ledger=ledger,
+        gate=Gate(
+            width=gate.width or 16,
+            requests_per_minute=gate.requests_per_minute,
+            input_tokens_per_minute=gate.input_tokens_per_minute,
+            output_tokens_per_minute=gate.output_tokens_per_minute,
+        ),
+        prices=job.prices,
+        client=client,
+        kill_switch=not dry_run,
+        **ask,
+    )
+
+
+async def _research(job: _Job, run: Run, *, plan_only: bool = False) -> ResearchResult:
+    request = job.request
+    lead, worker = job.models
+    try:
+        return await research(
+            run,
+            request.question,
+            folder=request.folder,
+            workers=request.workers,
+            rounds=request.rounds,
+            lead_model=lead,
+            worker_model=worker,
+            searches=request.searches,
+            fetches=request.fetches,
+            fetch_tokens=request.fetch_tokens,
+            search_tokens=request.search_tokens,
+            plan_only=plan_only,
+        )
+    except DocumentError as error:
+        raise Mistake(str(error)) from None
+
+
+async def _work(job: _Job, client: dict[str, Any]) -> int:
+    from .live import watch  # rich, only where something is drawn
+
+    with Ledger(job.ledger) as ledger:
+        async with _run(job, ledger, client) as run:
+            if job.request.simulate:
+                output.remark("SIMULATED: a stand-in answers, nothing is looked up or spent")
+            with watch(run):
+                done = await _research(job, run)
+            await run.drain()
+            code = _exit_code(run, done)
+            assert run.journal.path is not None
+            story = tell_run(run.journal.path, ledger=ledger, is_under_way=True, book=job.prices)
+            summary = _summary(job, run, done, story, code)
+        _write(job, done, summary)
+    _show(job, done, summary)
+    return int(code)
+
+
+def _exit_code(run: Run, done: ResearchResult) -> Exit:
+    if run.stopped is not None:
+        return Exit.INTERRUPTED
+    if run.spend_limit is not None:
+        return Exit.SPEND_LIMIT
+    if done.outcome is Outcome.BUDGET or any(p.outcome is Outcome.BUDGET for p in done.parts):
+        return Exit.CAP
+    return Exit.OK if done.ok and done.value else Exit.FAILED
+
+
+# ---- what it leaves ---------------------------------------------------------------------------------------
+
+
+def _head(job: _Job) -> dict[str, Any]:
+    request = job.request
+    return {
+        "run": job.run_id,
+        "question": request.question,
+        "folder": None if request.folder is None else str(request.folder),
+        "simulated": request.simulate,
+        "scope": job.scope,
+        "ledger": str(job.ledger),
+        "out": str(job.out),
+        **output.money("cap", job.cap.nanos),
+    }
+
+
+def _summary(job: _Job, run: Run, done: ResearchResult, story: Story, code: Exit) -> dict[str, Any]:
+    """The summary, as ``--json`` prints it and ``costs.json`` keeps it."""
+    balance = run.balance
+    return {
+        **_head(job),
+        "dry_run": False,
+        "exit_code": int(code),
+        "outcome": done.outcome.value,
+        "reason": done.reason,
+        "partial": done.partial,
+        "rounds": done.rounds,
+        "outcomes": done.outcomes,
+        **output.money("posted", balance.posted_nanos),
+        **output.money("held", balance.held_nanos),
+        **output.money("in_doubt", balance.in_doubt_nanos),
+        "calls": done.calls,
+        "tokens": done.tokens,
+        "cache": str(run.caching),
+        "by_agent": [_share(one, "agent") for one in story.by_agent],
+        "by_model": [_share(one, "model") for one in story.by_model],
+        "sources": len(done.sources),
+        "unknown_sources": list(done.unknown),
+        "report": str(job.out / REPORT),
+        "stopped": run.stopped,
+        "pid": os.getpid(),
+    }
+
+
+def _share(share: Share, key: str) -> dict[str, Any]:
+    return {
+        key: share.key,
+        "calls": share.sum.calls,
+        **output.money("posted", share.sum.posted_nanos),
+        **output.money("in_doubt", share.sum.in_doubt_nanos),
+    }
+
+
+def _sources(done: ResearchResult) -> list[dict[str, Any]]:
+    cited = done.cited
+    return [
+        {
+            "number": one.number,
+            "title": one.title,
+            "url": one.url,
+            "found_by": list(one.found_by),
+            "passages": list(one.passages),
+            "cited": one.number in cited,
+        }
+        for one in done.sources
+    ]
+
+
+def _write(job: _Job, done: ResearchResult, summary: dict[str, Any]) -> None:
+    """The three files; each is there whole, or not at all."""
+    job.out.mkdir(parents=True, exist_ok=True)
+    note = "> **Simulated**: a stand-in wrote this; nothing was looked up.\n\n"
+    report = (note if job.request.simulate else "") + done.markdown + "\n" + _money_of(summary)
+    for name, text in (
+        (SOURCES, json.dumps(_sources(done), ensure_ascii=False, indent=2) + "\n"),
+        (COSTS, json.dumps(summary, ensure_ascii=False, indent=2) + "\n"),
+        (REPORT, report),
+    ):
+        part = job.out / f".{name}.part"
+        part.write_text(text, encoding="utf-8", errors="backslashreplace")
+        part.replace(job.out / name)
+
+
+def _money_of(summary: dict[str, Any]) -> str:
+    """The cost by agent and by model, as the end of the report."""
+    lines = [
+        "## Cost",
+        "",
+        f"${summary['posted_usd']} of a cap of ${summary['cap_usd']}, {summary['calls']} calls.",
+        "",
+        "| | calls | posted |",
+        "|---|---|---|",
+    ]
+    for kind in ("agent", "model"):
+        lines += [
+            f"| {kind} {_cell(one[kind])} | {one['calls']} | ${one['posted_usd']} |"
+            for one in summary[f"by_{kind}"]
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|") or "(none)"
+
+
+def _show(job: _Job, done: ResearchResult, summary: dict[str, Any]) -> None:
+    if job.request.as_json:
+        output.print_json(summary)
+        return
+    for line in _lines(job, done, summary):
+        output.say(line)
+
+
+def _lines(job: _Job, done: ResearchResult, summary: dict[str, Any]) -> Iterator[str]:
+    why = f": {done.reason}" if done.reason else ""
+    yield f"{done.outcome.value}{why}"
+    doubt = summary["in_doubt_nanos"]
+    doubted = f", {format_usd(doubt)} in doubt" if doubt else ""
+    yield (
+        f"{output.dollars(summary['posted_nanos'])} of {output.dollars(job.cap.nanos)} posted{doubted}, "
+        f"{done.calls} calls, {done.rounds} rounds, {len(done.sources)} sources; {summary['cache']}"
+    )
+    if done.unknown:
+        yield f"check yourself: the report cites {len(done.unknown)} numbers that are no source"
+    yield f"report: {job.out / REPORT} (see also {SOURCES}, {COSTS}; earmark report {job.run_id})"

@@ -1,0 +1,59 @@
+"""Where a command's calls go: the API with the user's key, or the built-in stand-in; and which models may be asked."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import anthropic
+
+from budgets.prices import PriceBook
+
+from .failures import Mistake
+
+
+def check_model(model: str, prices: PriceBook) -> None:
+    """A model that is known and not retired.
+
+    Raises:
+        Mistake: it is retired.
+        UnknownPrice: it is not known.
+    """
+    known = prices.resolve(model)
+    retired = prices.retired_on(known)
+    if retired is not None and retired <= datetime.now(UTC).date():
+        raise Mistake(
+            f"model {model}: it was retired by {retired.isoformat()}; choose another (earmark prices)"
+        )
+
+
+@contextlib.contextmanager
+def upstream(*, simulate: bool) -> Iterator[dict[str, Any]]:
+    """Arguments for a ``Run``'s client.
+
+    Raises:
+        Mistake: there is no key, and nothing is to be simulated.
+    """
+    if not simulate:
+        if not _has_key():
+            raise Mistake(
+                "there is no API key: set ANTHROPIC_API_KEY, or add --simulate to try it without one"
+            )
+        yield {}
+        return
+    from orchestrator.simulator import SimulatorThread  # a web server, only when it is needed
+
+    with SimulatorThread() as simulator:
+        yield {"base_url": simulator.url, "api_key": "simulated"}
+
+
+def _has_key() -> bool:
+    """Whether the SDK finds credentials: in the environment, or in a profile of its own."""
+    try:
+        client = anthropic.Anthropic()
+    except anthropic.AnthropicError:
+        return False
+    with client:
+        return bool(client.api_key or client.auth_token or getattr(client, "credentials", None))

@@ -1,0 +1,95 @@
+"""Counters of a gateway, for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from budgets.records import Ending
+from orchestrator.attempt import Attempt
+
+#: Seconds; from a call that nothing delays to one that waits for money.
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 20, 60, 240)
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+
+class Counters:
+    """What a gateway has done, and is doing.
+
+    Args:
+        under_way, waiting, drains, connections: ask for what is so now.
+    """
+
+    def __init__(
+        self,
+        *,
+        under_way: Callable[[], int],
+        waiting: Callable[[], int],
+        drains: Callable[[], int],
+        connections: Callable[[], int],
+    ) -> None:
+        registry = self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "earmark_gateway_requests", "Requests by what they were.", ["route"], registry=registry
+        )
+        self._refused = Counter(
+            "earmark_gateway_refused",
+            "Replies of the gateway's own.",
+            ["reason"],
+            registry=registry,
+        )
+        self._ended = Counter(
+            "earmark_gateway_holds_ended", "Holds by how they ended.", ["kind"], registry=registry
+        )
+        self._posted = Counter(
+            "earmark_gateway_posted_usd", "Dollars posted (rounded).", registry=registry
+        )
+        self._doubt = Counter(
+            "earmark_gateway_in_doubt_usd", "Dollars gone in doubt (rounded).", registry=registry
+        )
+        self._overruns = Counter(
+            "earmark_gateway_overruns", "Real costs above their holds.", registry=registry
+        )
+        self._wait = Histogram(
+            "earmark_gateway_admission_seconds",
+            "From the request to its hold and its turn.",
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        gauges = {
+            "under_way": ("Metered requests under way.", under_way),
+            "waiting": ("Requests that wait for held money.", waiting),
+            "drains": ("Answers read to their end without a client.", drains),
+            "connections": ("Connections of clients.", connections),
+        }
+        for name, (text, ask) in gauges.items():
+            gauge = Gauge(f"earmark_gateway_{name}", text, registry=registry)
+            gauge.set_function(ask)
+
+    def came(self, route: str) -> None:
+        """A request came in."""
+        self._requests.labels(route).inc()
+
+    def refused(self, reason: str) -> None:
+        """It got a reply of ours."""
+        self._refused.labels(reason).inc()
+
+    def admitted(self, after_s: float) -> None:
+        """It may leave."""
+        self._wait.observe(after_s)
+
+    def ended(self, attempt: Attempt, ending: Ending) -> None:
+        """A hold ended."""
+        self._ended.labels(ending.kind).inc()
+        if ending.kind == "settle":
+            self._posted.inc(ending.nanos / 1e9)
+            if ending.nanos > attempt.held_nanos:
+                self._overruns.inc()
+        elif ending.kind == "doubt":
+            self._doubt.inc(attempt.held_nanos / 1e9)
+
+    def page(self) -> bytes:
+        """Everything, as Prometheus reads it."""
+        return generate_latest(self._registry)

@@ -1,0 +1,128 @@
+"""Listening: the gateway's own HTTP server, with its limits on connections, and its door that can be closed."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.streams import StreamReader
+from aiohttp.web_protocol import RequestHandler
+
+from .limits import Limits
+
+Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+#: Connections that wait for the server to take them.
+_BACKLOG = 1024
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Listening:
+    """A server in front of a handler."""
+
+    def __init__(self, handle: Handle, host: str, port: int, limits: Limits) -> None:
+        self._handle = handle
+        self._host = host
+        self._port = port
+        self._limits = limits
+        self._server: _Server | None = None
+        self._runner: web.ServerRunner | None = None
+        self._site: web.TCPSite | None = None
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        self._server = _Server(
+            self._handle,
+            most=self._limits.connections,
+            request_factory=self._request,
+            handler_cancellation=True,
+            access_log=None,
+            keepalive_timeout=self._limits.idle_s,
+            auto_decompress=False,
+        )
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=0.5)
+        await self._runner.setup()
+        self._site = web.TCPSite(self._runner, self._host, self._port, backlog=_BACKLOG)
+        try:
+            await self._site.start()
+        except OSError:
+            await self._runner.cleanup()
+            raise
+        self._port = self._runner.addresses[0][1]
+
+    async def close_door(self) -> None:
+        """Take no further connections."""
+        if self._site is not None and self._runner is not None:
+            await self._site.stop()
+            self._site = None
+
+    async def stop(self) -> None:
+        """Close every connection."""
+        await self.close_door()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    @property
+    def url(self) -> str:
+        """The base URL for clients."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self._port}"
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._port
+
+    @property
+    def connections(self) -> int:
+        """Of clients, now."""
+        return 0 if self._server is None else len(self._server.connections)
+
+    def _request(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: RequestHandler,
+        writer: Any,
+        task: asyncio.Task[None],
+    ) -> web.BaseRequest:
+        return web.BaseRequest(
+            message,
+            payload,
+            protocol,
+            writer,
+            task,
+            task.get_loop(),
+            client_max_size=self._limits.body_bytes + 1,
+        )
+
+
+class _Server(web.Server):
+    """A server that takes so many connections and no more."""
+
+    def __init__(self, handle: Handle, *, most: int, **options: Any) -> None:
+        super().__init__(handle, **options)
+        self._most = most
+
+    def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
+        """One more; too many are closed at once."""
+        super().connection_made(handler, transport)
+        if len(self._connections) > self._most:
+            transport.abort()

@@ -1,0 +1,166 @@
+"""The same job over batches: documents become items, and what became of each item becomes rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from orchestrator.context import TOKENS
+from orchestrator.documents import Document, Problem
+from orchestrator.outcomes import Outcome
+from orchestrator.run import Run
+
+from .desk import Desk, Progress
+from .paid import Spent
+from .results import Results
+from .row import Row, place_of
+from .task import Task
+
+
+class Ended(Protocol):
+    """How one item of a batch ended, as ``orchestrator.batches`` hands it out (``Done``).
+
+    ``ok`` says that an answer is there, not that it is right; ``tries`` counts what it was sent in.
+    """
+
+    @property
+    def identity(self) -> str: ...
+    @property
+    def outcome(self) -> Outcome: ...
+    @property
+    def message(self) -> Mapping[str, Any] | None: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def posted_nanos(self) -> int: ...
+    @property
+    def usage(self) -> Mapping[str, Any]: ...
+    @property
+    def tries(self) -> int: ...
+
+
+class BatchedJob:
+    """A job whose requests are sent by somebody else, and answered in any order.
+
+    Args:
+        run: whose ledger knows what was paid before.
+        task: what is asked.
+        results: where rows go.
+        on_row: hears of every row.
+
+    Attributes:
+        progress: totals so far.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        task: Task,
+        results: Results,
+        *,
+        on_row: Callable[[Row, Progress], None] | None = None,
+    ) -> None:
+        self.task = task
+        self.progress = Progress()
+        self._desk = Desk(run, task, results)
+        self._results = results
+        self._on_row = on_row
+        #: Documents (without their texts) that wait for an answer, by identity.
+        self._waiting: dict[str, list[Document]] = {}
+
+    def items(
+        self, documents: Iterable[Document | Problem]
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Identity and request body of each document that must be asked about, each identity once.
+
+        Documents that need no answer (unreadable, answered before) get their rows meanwhile.
+
+        Raises:
+            ConfigError: the results can't be written.
+        """
+        for document in documents:
+            identity = self.task.identity(document) if isinstance(document, Document) else ""
+            waiting = self._waiting.get(identity)
+            if waiting is not None:
+                assert isinstance(document, Document)
+                waiting.append(replace(document, text=""))
+                continue
+            known = self._desk.known(document)
+            if known is not None:
+                self._write(known)
+                continue
+            assert isinstance(document, Document)
+            self._waiting[identity] = [replace(document, text="")]
+            yield identity, self.task.body(document)
+
+    def done(self, ended: Ended) -> list[Row]:
+        """Write the rows of an item that has ended: its document's, and those of the same content.
+
+        An identity that nobody waits for (answered already) has none.
+
+        Raises:
+            ConfigError: the results can't be written.
+        """
+        documents = self._waiting.pop(ended.identity, [])
+        rows: list[Row] = []
+        for document in documents:
+            row = self._desk.same(document, rows[0]) if rows else self._row(document, ended)
+            self._write(row)
+            rows.append(row)
+        self.progress.sent += bool(rows)
+        return rows
+
+    def left(self, outcome: Outcome, reason: str) -> None:
+        """Write rows for all that still wait, when nothing more will come."""
+        for documents in self._waiting.values():
+            for document in documents:
+                self._write(self._desk.row(document, outcome, reason))
+        self._waiting.clear()
+
+    def needs_correction(self, row: Row) -> bool:
+        """Whether an answer does not fit and had no corrective try yet."""
+        return row.outcome is Outcome.INVALID and row.calls <= self.task.repairs and not row.same_as
+
+    async def correct(self, run: Run, document: Document) -> Row:
+        """Ask once more, directly, about a document whose answer does not fit, and write its row.
+
+        Args:
+            run: whose client and caps are used.
+            document: with its text.
+        """
+        identity = self.task.identity(document)
+        before = self._results.get(place_of(document.path, document.row))
+        problem = before.reason if before is not None else "it did not fit"
+        result = await self.task.corrector.run(
+            run,
+            self.task.corrected(document, problem),
+            unit=identity,
+            keep=self._desk.keeper(identity),
+        )
+        answer = self.task.valued(result.value) if result.outcome is Outcome.OK else None
+        row = self._desk.row(
+            document, result.outcome, result.reason, answer=answer, now=result.tally
+        )
+        self._write(row)
+        return row
+
+    def _row(self, document: Document, ended: Ended) -> Row:
+        outcome, reason, answer = ended.outcome, ended.reason, None
+        if ended.message is not None and outcome in {
+            Outcome.OK,
+            Outcome.REFUSAL,
+            Outcome.TRUNCATED,
+        }:
+            outcome, reason, answer = self.task.read(ended.message)
+        tokens = {name: int(ended.usage.get(name, 0)) for name in TOKENS}
+        now = Spent.of(ended.tries, ended.posted_nanos, 0, tokens)
+        return self._desk.row(document, outcome, reason, answer=answer, now=now)
+
+    def _write(self, row: Row) -> None:
+        if self._results.get(row.place) != row:
+            self._results.add(row)
+        self._desk.note(row)
+        self.progress.count(row)
+        if self._on_row is not None:
+            self._on_row(row, self.progress)

@@ -1,0 +1,346 @@
+"""The crew: many workers drawing items from one source, each item ending in one part, as they finish."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from dataclasses import dataclass, field
+from typing import Any, Generic
+
+from orchestrator.errors import ConfigError, OrchestratorError
+from orchestrator.outcomes import Outcome
+from orchestrator.run import Run
+
+from .parts import Item, Part, Prompt, Worker, perform, performer_of
+
+#: A share of failures is not looked at before so many parts have ended.
+_PARTS_LEAST = 10
+
+
+class SourceFailed(OrchestratorError):
+    """Drawing the items of a fan-out raised; its cause is what was raised.
+
+    Attributes:
+        parts: what was done, in order, and is paid for; empty where a stream handed it out already.
+    """
+
+    parts: tuple[Part[Any], ...] = ()
+
+
+Items = Iterable[Item] | AsyncIterable[Item]
+
+
+def known_items(pattern: str, items: Any) -> list[Any] | None:
+    """Items that are there all at once, as a list; None for those that come as they are drawn.
+
+    Raises:
+        ConfigError: not items at all, or a single text.
+    """
+    if isinstance(items, (str, bytes, Mapping)):
+        raise ConfigError(
+            f"{pattern}: the items are a single {type(items).__name__}; give a list, as in [text]"
+        )
+    if isinstance(items, Collection):
+        return list(items)
+    if not isinstance(items, (Iterable, AsyncIterable)):
+        raise ConfigError(
+            f"{pattern}: {type(items).__name__} can't be gone through; give a list or a generator of items"
+        )
+    return None
+
+
+@dataclass(slots=True)
+class Stop:
+    """When nothing new starts any more.
+
+    Attributes:
+        when: a function of the parts so far, None for a share of failures.
+        share: of the parts that may fail, from 0 to 1.
+        reason: why it stopped; empty while it goes on.
+    """
+
+    when: Callable[[list[Part[Any]]], Any] | None = None
+    share: float | None = None
+    reason: str = ""
+    _done: int = 0
+    _failed: int = 0
+    _parts: list[Part[Any]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, given: Stop | Callable[[list[Part[Any]]], Any] | float | None) -> Stop:
+        """From what a user writes: a share, a function of the parts so far, or None for never.
+
+        Raises:
+            ConfigError: a share outside 0 to 1.
+        """
+        if given is None or isinstance(given, Stop):
+            return given or cls()
+        if callable(given):
+            return cls(when=given)
+        if isinstance(given, bool) or not 0 <= given <= 1:
+            raise ConfigError(
+                f"stop_when: {given!r} is not a share; write a number from 0 to 1 (0.5 stops when half have failed) "
+                "or a function of the parts so far"
+            )
+        return cls(share=given)
+
+    def hear(self, part: Part[Any]) -> None:
+        """Count a part that has ended."""
+        if self.reason:
+            return
+        self._done += 1
+        self._failed += not part.ok
+        if self.when is not None:
+            self._parts.append(part)
+            if self.when(self._parts):
+                self.reason = f"stop_when was true after {self._done} parts"
+        elif self._is_past_share():
+            self.reason = f"{self._failed} of {self._done} parts had failed (stop_when)"
+
+    def _is_past_share(self) -> bool:
+        return (
+            self.share is not None
+            and self._done >= _PARTS_LEAST
+            and 0 < self._failed >= self.share * self._done
+        )
+
+
+async def stream_out(
+    run: Run,
+    worker: Worker,
+    items: Iterable[Item] | AsyncIterable[Item],
+    *,
+    width: int | None = None,
+    stop: Stop | None = None,
+    limit: int | None = None,
+    prompt_of: Callable[[Item], Prompt] | None = None,
+) -> AsyncGenerator[Part[Item], None]:
+    """As ``fan_out``, but hands out each part as it finishes, and keeps none: memory stays flat.
+
+    Close it (``contextlib.aclosing``) if you stop early: the workers are cancelled then.
+
+    Args:
+        run, worker, items, width: as for ``fan_out``.
+        stop: says when nothing new starts; the items left are ``cancelled``.
+        limit: only so many items are started; the rest is ``budget``.
+        prompt_of: what an agent is given for an item; the item itself by default.
+
+    Raises:
+        ConfigError: a width below 1, or a worker that is neither an agent nor a function.
+        SourceFailed: drawing the items raised; what was under way has been handed out first.
+    """
+    crew = _Crew(run, worker, items, width=width, stop=stop, limit=limit, prompt_of=prompt_of)
+    # Bounded, so that a slow reader slows the workers down instead of filling memory.
+    done: asyncio.Queue[Part[Item] | None] = asyncio.Queue(maxsize=crew.width)
+    crew.begin(done.put)
+    working = crew.width
+    try:
+        while working:  # each round takes a part, or sees one worker end
+            part = await done.get()
+            if part is None:
+                working -= 1
+            else:
+                yield part
+    finally:
+        await crew.close()
+    crew.raise_failure()
+
+
+async def work_through(
+    run: Run,
+    worker: Worker,
+    items: Items[Item],
+    *,
+    on_part: Callable[[Part[Item]], Any],
+    width: int | None = None,
+    stop: Stop | None = None,
+    limit: int | None = None,
+    prompt_of: Callable[[Item], Prompt] | None = None,
+) -> None:
+    """As ``stream_out``, but each part is handed to a function, in the task that worked on it: that is quicker.
+
+    Args:
+        on_part: called with each part as it finishes; what it raises ends the work.
+        run, worker, items, width, stop, limit, prompt_of: as for ``stream_out``.
+    """
+
+    async def hand_on(part: Part[Item] | None) -> None:
+        if part is not None:
+            on_part(part)
+
+    crew = _Crew(run, worker, items, width=width, stop=stop, limit=limit, prompt_of=prompt_of)
+    crew.begin(hand_on)
+    try:
+        await crew.all_done()
+    finally:
+        await crew.close()
+    crew.raise_failure()
+
+
+class _Work(Generic[Item]):
+    """What is done with one item."""
+
+    def __init__(
+        self,
+        run: Run,
+        worker: Worker,
+        stop: Stop,
+        limit: int | None,
+        prompt_of: Callable[[Item], Prompt] | None,
+    ) -> None:
+        self._run = run
+        self._worker = worker
+        self._stop = stop
+        self._limit = limit
+        self._prompt_of = prompt_of
+
+    async def on(self, index: int, item: Item, absorbs: Callable[[], bool]) -> Part[Item]:
+        if self._stop.reason:
+            return Part(index=index, item=item, outcome=Outcome.CANCELLED, reason=self._stop.reason)
+        if self._limit is not None and index >= self._limit:
+            reason = f"not started: at worst the caps carry only {self._limit} of these"
+            return Part(index=index, item=item, outcome=Outcome.BUDGET, reason=reason)
+        prompt = self._prompt_of(item) if self._prompt_of is not None else None
+        part = await perform(
+            self._run, self._worker, item, index=index, prompt=prompt, absorbs=absorbs
+        )
+        self._stop.hear(part)
+        return part
+
+
+class _Crew(Generic[Item]):
+    """The workers of one fan-out."""
+
+    def __init__(
+        self,
+        run: Run,
+        worker: Worker,
+        items: Items[Item],
+        *,
+        width: int | None,
+        stop: Stop | None,
+        limit: int | None,
+        prompt_of: Callable[[Item], Prompt] | None,
+    ) -> None:
+        self.width = run.gate.statistics().width if width is None else width
+        if self.width < 1:
+            raise ConfigError(f"fan_out: width is {width}; it must be 1 or more")
+        if performer_of(worker) is None and not callable(worker):
+            raise ConfigError(
+                f"fan_out: {worker!r} can't work; give an agent, or an async function of one item"
+            )
+        self._run = run
+        self._work_on = _Work(run, worker, stop or Stop(), limit, prompt_of)
+        self._source = _Source(items)
+        self._is_closing = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def begin(self, hand_on: Callable[[Part[Item] | None], Awaitable[None]]) -> None:
+        """Start all workers; each hands on its parts, and None when there is nothing left to do."""
+        self._tasks = [
+            asyncio.create_task(self._work(hand_on), name=f"fan_out-{number}")
+            for number in range(self.width)
+        ]
+
+    async def all_done(self) -> None:
+        """Wait for all workers; raises what handing on raised."""
+        # Not gather: it would pass a cancellation on to workers who don't know yet that all is over.
+        ended, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in ended:
+            task.result()
+
+    def raise_failure(self) -> None:
+        """Raise if the source of the items has failed."""
+        error = self._source.failure
+        if error is not None:
+            raise SourceFailed(
+                f"fan_out: the source of the items failed ({type(error).__name__}: {error})"
+            ) from error
+
+    async def close(self) -> None:
+        """Cancel what is under way, and wait until it has settled."""
+        self._is_closing = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._source.close()
+
+    async def _work(self, hand_on: Callable[[Part[Item] | None], Awaitable[None]]) -> None:
+        """Draw, work, hand on. ``Run.cancel`` ends the item under way, which is a part then, too."""
+        with self._run.tracking():
+            part: Part[Item] | None = None
+            is_over = False
+            while True:  # ends when the source has ended and the reader knows
+                try:
+                    if part is None and not is_over:
+                        drawn = await self._source.draw()
+                        is_over = drawn is None
+                        if drawn is not None:
+                            part = await self._work_on.on(*drawn, self._absorbs)
+                    await hand_on(part)
+                except asyncio.CancelledError:
+                    if not self._absorbs():
+                        raise
+                    continue
+                if is_over:
+                    return
+                part = None
+
+    def _absorbs(self) -> bool:
+        """After a cancellation: whether it was meant for the item alone."""
+        if self._is_closing:
+            return False
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+        return True
+
+
+class _Source(Generic[Item]):
+    """Items with their index, drawn one at a time by many workers."""
+
+    def __init__(self, items: Iterable[Item] | AsyncIterable[Item]) -> None:
+        self._count = itertools.count()
+        self._turn = asyncio.Lock()
+        self._async: AsyncIterator[Item] | None = None
+        self._plain: Iterator[Item] | None = None
+        self.failure: Exception | None = None
+        if isinstance(items, AsyncIterable):
+            self._async = aiter(items)
+        else:
+            self._plain = iter(items)
+
+    async def draw(self) -> tuple[int, Item] | None:
+        """The next item and its index; None at the end, and after a failure."""
+        if self.failure is not None:
+            return None
+        try:
+            if self._plain is not None:
+                # No await in between: the next item and its index belong together.
+                item = next(self._plain)
+                return next(self._count), item
+            assert self._async is not None
+            async with self._turn:
+                item = await anext(self._async)
+                return next(self._count), item
+        except (StopIteration, StopAsyncIteration):
+            return None
+        except Exception as error:  # noqa: BLE001 - the reader hears of it when all is done
+            self.failure = error
+            return None
+
+    async def close(self) -> None:
+        close = getattr(self._async, "aclose", None)
+        if close is not None:
+            await close()

@@ -1,0 +1,134 @@
+"""A node: one pattern at work, as a scope with a cap of its own, a place in the journal and a sum."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from budgets.money import format_usd, parse_usd
+from budgets.scopes import join_scope, scope
+from orchestrator.context import Tally, calling_as
+from orchestrator.outcomes import Outcome
+from orchestrator.run import Run
+from orchestrator.trips import Policy
+from orchestrator.trips import on_trip as tripping
+
+from .parts import Part, figures_of
+
+
+@dataclass(slots=True)
+class Node:
+    """One pattern at work.
+
+    Attributes:
+        run: the run that it is part of.
+        pattern: the name of the pattern.
+        tally: what its calls came to so far, all children included.
+        outcome, reason: set by the pattern before its node ends, for the journal.
+    """
+
+    run: Run
+    pattern: str
+    scope: str
+    tally: Tally
+    begun: float
+    outcome: Outcome = Outcome.CANCELLED
+    reason: str = ""
+
+    def figures(self) -> dict[str, Any]:
+        """The fields of ``Figures`` up to now."""
+        return figures_of(self.tally, self.begun)
+
+    def note(self, part: Part[Any]) -> None:
+        """Write a part that has ended into the journal."""
+        self.run.journal.write(
+            "part",
+            scope=self.scope,
+            pattern=self.pattern,
+            index=part.index,
+            agent=part.name,
+            outcome=part.outcome,
+            reason=part.reason,
+            posted_nanos=part.posted_nanos,
+            seconds=round(part.seconds, 3),
+        )
+
+    def ends(self, outcome: Outcome, reason: str = "") -> dict[str, Any]:
+        """How it ends; returns the fields ``outcome`` and ``reason`` and the figures of its result."""
+        self.outcome, self.reason = outcome, reason
+        return {"outcome": outcome, "reason": reason, **self.figures()}
+
+
+@contextmanager
+def node(
+    run: Run,
+    pattern: str,
+    *,
+    name: str = "",
+    cap: object = None,
+    on_trip: Policy | None = None,
+    **facts: Any,
+) -> Iterator[Node]:
+    """Enter a pattern: its scope and cap, its policy for caps that trip, its journal entry, its tally.
+
+    Args:
+        run: the run that it is part of.
+        pattern: the name of the pattern, ``fan_out``.
+        name: the segment of its scope; the pattern's name by default.
+        cap: dollars for everything inside; None sets none of its own. A second node of the same name and place
+            gets a number, so that each has a cap of its own.
+        on_trip: what a decline inside does; None keeps what is in force around it.
+        facts: further fields for the journal.
+
+    Raises:
+        InvalidScope, InvalidAmount: the name or the cap can't be used; nothing was entered.
+        Whatever is raised inside, with the figures so far as its ``tally`` (and as a note).
+    """
+    begun = time.monotonic()
+    with (
+        run.tracking(),
+        scope(_segment(run, name or pattern, cap), cap, kind="part"),
+        calling_as() as tally,
+        nullcontext() if on_trip is None else tripping(on_trip),
+    ):
+        here = run.here
+        entered = Node(run, pattern, here, tally, begun)
+        cap_usd = None if cap is None else format_usd(parse_usd(cap))
+        run.journal.write("node", pattern=pattern, scope=here, cap_usd=cap_usd, **facts)
+        try:
+            yield entered
+        except BaseException as error:
+            entered.reason = entered.reason or type(error).__name__
+            error.tally = tally  # type: ignore[attr-defined]
+            error.add_note(
+                f"{pattern} {here}: {tally.calls} calls, {format_usd(tally.posted_nanos)} posted, "
+                f"{format_usd(tally.in_doubt_nanos)} in doubt when it was left"
+            )
+            raise
+        finally:
+            run.journal.write(
+                "node_end",
+                pattern=pattern,
+                scope=here,
+                outcome=entered.outcome,
+                reason=entered.reason,
+                posted_nanos=tally.posted_nanos,
+                in_doubt_nanos=tally.in_doubt_nanos,
+                seconds=round(time.monotonic() - begun, 3),
+            )
+
+
+def _segment(run: Run, name: str, cap: object) -> str:
+    """The name, with a number where that is needed: a cap belongs to one node, which nobody else enters."""
+    here, entered = run.here, run.entered
+    path = join_scope(here, name)
+    number = 1
+    # Taken: by anybody for a node with a cap, by a node with a cap for all others.
+    while path in entered and (cap is not None or entered[path]):
+        number += 1
+        path = join_scope(here, f"{name}-{number}")
+    entered[path] = cap is not None
+    return name if number == 1 else f"{name}-{number}"

@@ -1,0 +1,127 @@
+"""The job over batches: items are unique, what becomes of them becomes rows, and nothing is paid twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator.documents import Problem
+from orchestrator.outcomes import Outcome
+from patterns.bulk import BatchedJob, Classify, Results, Row
+from tests.test_orchestrator.running import stage
+
+from .test_bulk_job import some, work
+from .test_bulk_task import document
+from .test_bulk_tasks import message
+
+TASK = Classify(labels=("bug", "feature"))
+
+
+@dataclass(kw_only=True)
+class Done:
+    """What an engine hands out; see ``orchestrator.batches``."""
+
+    identity: str
+    outcome: Outcome = Outcome.OK
+    message: dict[str, Any] | None = None
+    reason: str = ""
+    posted_nanos: int = 100
+    usage: dict[str, Any] = field(default_factory=lambda: {"input_tokens": 5, "output_tokens": 2})
+    tries: int = 1
+
+
+async def test_items_are_drawn_lazily_and_each_once(tmp_path: Path) -> None:
+    """Documents that need no answer have rows at once; those of one content are one item."""
+    mixed = [Problem(path="p", outcome="binary", reason="a PDF"), *some(2), document("Same", "a")]
+    mixed += [document("Same", "b"), document("Same", "c")]
+    async with stage() as st:
+        with Results(tmp_path / "out") as results:
+            job = BatchedJob(st.run, TASK, results)
+            items = job.items(iter(mixed))
+            identity, body = next(items)
+            assert (identity, body) == (TASK.identity(mixed[1]), TASK.body(mixed[1]))  # type: ignore[arg-type]
+            assert [row.path for row in results.rows()] == ["p"]
+            rest = list(items)
+            assert [one for one, _ in rest] == [TASK.identity(mixed[n]) for n in (2, 3)]  # type: ignore[arg-type]
+            answer = message('{"label": "bug"}')
+            first, *same = job.done(Done(identity=rest[1][0], message=answer))
+            assert (first.label, first.posted_nanos, first.calls) == ("bug", 100, 1)
+            assert first.tokens["input_tokens"] == 5
+            assert [(row.path, row.label, row.same_as) for row in same] == [
+                *(("b", "bug", "a"), ("c", "bug", "a")),
+            ]
+            assert [row.posted_nanos for row in same] == [0, 0]
+            assert job.done(Done(identity=rest[1][0], message=answer)) == []
+            assert job.done(Done(identity="nobody's", message=answer)) == []
+            job.left(Outcome.CANCELLED, "stopped")
+            outcomes = {row.path: row.outcome for row in results.rows()}
+            assert outcomes["000.txt"] is Outcome.CANCELLED
+            assert job.progress.done == len(outcomes) == 6
+
+
+async def test_what_an_item_ended_in_is_what_its_row_says(tmp_path: Path) -> None:
+    """An answer is read as a direct one would be; what has none keeps the engine's word."""
+    endings = {
+        "ok": Done(identity="", message=message('{"label": "bug"}')),
+        "invalid": Done(identity="", message=message('{"label": "no"}')),
+        "truncated": Done(identity="", message=message("", "max_tokens")),
+        "refusal": Done(
+            identity="", outcome=Outcome.REFUSAL, message=message("", "refusal"), reason="said no"
+        ),
+        "expired": Done(identity="", outcome=Outcome.EXPIRED, reason="24 hours", posted_nanos=0),
+        "bad_request": Done(identity="", outcome=Outcome.BAD_REQUEST, reason="prompt", tries=2),
+    }
+    heard: list[str] = []
+    async with stage() as st:
+        with Results(tmp_path / "out") as results:
+            job = BatchedJob(st.run, TASK, results, on_row=lambda row, _: heard.append(row.path))
+            documents = [document(name, name) for name in endings]
+            for (identity, _), done in zip(job.items(documents), endings.values(), strict=True):
+                done.identity = identity
+            for done in reversed(endings.values()):  # in any order
+                job.done(done)
+            rows = {row.path: row for row in results.rows()}
+    assert {path: row.outcome.value for path, row in rows.items()} == {n: n for n in endings}
+    assert rows["expired"].reason == "24 hours"
+    assert rows["bad_request"].calls == 2
+    assert sorted(heard) == sorted(endings)
+
+
+async def test_an_answer_that_does_not_fit_is_corrected_directly_and_once(tmp_path: Path) -> None:
+    """J-05, J-06: one further call, whose cost is added; then it is ``invalid``."""
+    odd = [document("One", "a"), document('[[sim:text={"label": "no"}]]', "b")]
+    async with stage() as st:
+        with Results(tmp_path / "out") as results:
+            job = BatchedJob(st.run, TASK, results)
+            rows: list[Row] = []
+            for identity, _ in list(job.items(odd)):
+                rows += job.done(Done(identity=identity, message=message('{"label": "x"}')))
+            assert [job.needs_correction(row) for row in rows] == [True, True]
+            fixed = [await job.correct(st.run, one) for one in odd]
+            assert [row.outcome for row in fixed] == [Outcome.OK, Outcome.INVALID]
+            assert [row.calls for row in fixed] == [2, 2]
+            assert fixed[0].posted_nanos > 100
+            assert [job.needs_correction(row) for row in fixed] == [False, False]
+            assert st.sim.bill.requests == 2
+            written = list(results.rows())
+            assert [row.outcome for row in written] == [Outcome.OK, Outcome.INVALID]
+
+
+async def test_direct_and_batched_go_on_with_each_others_answers(tmp_path: Path) -> None:
+    """Identities are the same, so that stragglers may be finished either way."""
+    async with stage(folder=tmp_path) as st:
+        with Results(tmp_path / "out") as results:
+            job = BatchedJob(st.run, TASK, results)
+            identities = [identity for identity, _ in job.items(some(4))]
+            job.done(
+                Done(identity=identities[0], message=message('{"label": "bug"}'), posted_nanos=0)
+            )
+            job.done(Done(identity=identities[1], outcome=Outcome.EXPIRED, posted_nanos=0))
+        progress, rows = await work(st, tmp_path, some(4))
+        assert (progress.reused, progress.sent) == (1, 3)
+        assert rows["000.txt"].label == "bug"
+        with Results(tmp_path / "out") as results:
+            assert list(BatchedJob(st.run, TASK, results).items(some(5))) == [
+                (TASK.identity(some(5)[4]), TASK.body(some(5)[4]))  # type: ignore[arg-type]
+            ]
