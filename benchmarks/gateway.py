@@ -173,8 +173,8 @@ async def measure(direct: Way, through: Way, keeper: int, given: argparse.Namesp
     rates: list[tuple[float, float]] = []
     for number in range(given.rounds):
         ways = (direct, through) if number % 2 else (through, direct)
-        found = {way: await way.per_second(given.calls) for way in ways}
-        rates.append((found[direct], found[through]))
+        one, other = [await way.per_second(given.calls) for way in ways]
+        rates.append((one, other) if number % 2 else (other, one))
     ratios = [ours / bare for bare, ours in rates]
     print(
         f"64 at once: direct {statistics.median(r[0] for r in rates):.0f}/s, through "
@@ -185,9 +185,9 @@ async def measure(direct: Way, through: Way, keeper: int, given: argparse.Namesp
     ours: list[float] = []
     added: list[tuple[float, float]] = []
     for number in range(given.rounds):
-        first, second = (direct, through) if number % 2 else (through, direct)
-        one, other = await first.latencies(300, 100), await second.latencies(300, 100)
-        here, there = (one, other) if first is direct else (other, one)
+        ways = (direct, through) if number % 2 else (through, direct)
+        first, second = [await way.latencies(300, 100) for way in ways]
+        here, there = (first, second) if number % 2 else (second, first)
         bare += here
         ours += there
         added.append(

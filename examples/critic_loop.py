@@ -33,17 +33,19 @@ def is_brief(draft: str) -> bool | str:
 async def work(options: dict[str, str]) -> None:
     async with Run("note", cap="0.10", ledger=Ledger(), client=options) as run:
         by_code = await refine(run, writer, is_brief, TASK, rounds=3)
-        print(f"by code: accepted {by_code.accepted} after {by_code.rounds} rounds")
+        print(f"by code: accepted {by_code.accepted}, drafts: {by_code.rounds}")
         by_agent = await refine(run, writer, critic, TASK, rounds=2, name="judged")
         criteria = by_agent.verdict.criteria if by_agent.verdict else []
-        print(f"by an agent: accepted {by_agent.accepted}; {len(criteria)} criteria judged")
+        print(f"by an agent: accepted {by_agent.accepted}, drafts: {by_agent.rounds}")
+        for one in criteria:
+            print(f"  {'met' if one.met else 'open'}: {one.name[:60]}")
         poor = await refine(run, writer, lambda _: "Better!", TASK, rounds=50, cap="0.0008")
-        print(f"{poor.outcome}: {poor.rounds} rounds, and still a draft: {poor.value[:40]}...")
+        print(f"{poor.outcome}: drafts: {poor.rounds}, the best is kept: {poor.value[:40]}...")
         print(poor)
 
 
 def main() -> None:
-    with api() as options:
+    with api("critic_loop") as options:
         asyncio.run(work(options))
 
 

@@ -48,20 +48,20 @@ async def work(options: dict[str, str]) -> None:
     async with Run("desk", cap="0.10", ledger=Ledger(), client=options) as run:
 
         async def answer(request: str) -> RouteResult:
-            # The stand-in fills in 0 for how sure it is, so that 0 must do here; 0.5 is the default.
-            return await route(
-                run, router, specialists, request, fallback="person", confidence_least=0.0
-            )
+            # A router that is less than half sure leaves it to the fallback.
+            return await route(run, router, specialists, request, fallback="person")
 
         desk = await fan_out(run, answer, REQUESTS, width=3)
         for part in desk.parts:
             done: Any = part.value
-            print(f"{done.route} ({done.confidence}): {part.item[:40]}... ${part.cost:.5f}")
+            print(
+                f"{done.route} ({done.confidence:.0%} sure), ${part.cost:.5f}: {part.item[:48]}..."
+            )
         print(desk)
 
 
 def main() -> None:
-    with api() as options:
+    with api("route_requests") as options:
         asyncio.run(work(options))
 
 

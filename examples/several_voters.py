@@ -22,6 +22,12 @@ SCHEMA = {
     "additionalProperties": False,
 }
 
+
+def said(answer: dict[str, str]) -> str:
+    """What counts of an answer when they are compared."""
+    return answer["answer"]
+
+
 juror = Agent(name="juror", model="claude-haiku-5-5", output=SCHEMA, max_tokens=300)
 judge = Agent(
     name="judge",
@@ -33,19 +39,19 @@ judge = Agent(
 
 async def work(options: dict[str, str]) -> None:
     async with Run("jury", cap="0.10", ledger=Ledger(), client=options) as run:
-        jury = await vote(run, juror, QUESTION, n=5)
+        jury = await vote(run, juror, QUESTION, n=5, key=said)
         print(
-            f"majority: {jury.value} ({len(jury.parts)} of 5 were asked, "
+            f"majority: {said(jury.value)} ({len(jury.parts)} of 5 were asked, "
             f"agreement {jury.agreement:.0%}, ${jury.cost:.5f})"
         )
         models = ["claude-haiku-5-5", "claude-sonnet-5-5", "claude-opus-5-5"]
-        panel = await vote(run, juror, QUESTION, models=models, judge=judge, name="panel")
+        panel = await vote(run, juror, QUESTION, models=models, judge=judge, key=said, name="panel")
         print(f"counts: {panel.counts}; the judge: {str(panel.value)[:60]}")
         print(panel)
 
 
 def main() -> None:
-    with api() as options:
+    with api("several_voters") as options:
         asyncio.run(work(options))
 
 

@@ -44,11 +44,14 @@ def long_enough(text: str) -> str | None:
 async def work(options: dict[str, str]) -> None:
     stages = [Stage(topic, gate=named), outline, Stage(draft, gate=long_enough), polish]
     async with Run("notes", cap="0.20", ledger=Ledger(), client=options) as run:
-        await pipeline(run, stages, TOPICS, plan_only=True)
+        # Of what it costs: what a plain function calls is not known beforehand.
+        await pipeline(run, stages[1:], TOPICS, plan_only=True)
         notes = await pipeline(run, stages, TOPICS, width=3)
         for part in notes.parts:
             way = " > ".join(f"{step.name} {step.outcome}" for step in part.steps)
-            print(f"{part.item or '(empty)'}: {part.outcome} {part.reason}[{way}] ${part.cost:.5f}")
+            print(
+                f"{part.item or '(empty)'}: {part.outcome}, ${part.cost:.5f} ({way}) {part.reason}"
+            )
         print(notes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -48,6 +49,7 @@ def decoder_of(encoding: str) -> Decoder:
     raise Unreadable(encoding)
 
 
+@lru_cache(maxsize=256)
 def is_readable(encoding: str) -> bool:
     """Whether a body in this encoding can be read."""
     try:
@@ -57,6 +59,7 @@ def is_readable(encoding: str) -> bool:
     return True
 
 
+@cache
 def _module(name: str) -> Any:
     try:
         return import_module(name)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 import weakref
+from collections import deque
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -75,7 +76,7 @@ class Lingering:
         """Another call is about to be sent: give one connection back."""
         kept = self._kept.get(asyncio.get_running_loop())
         if kept is not None and kept.bodies:
-            await _close(kept.bodies.pop())
+            await _close(kept.bodies.popleft()[1])
 
     def _here(self) -> _Kept:
         loop = asyncio.get_running_loop()
@@ -91,25 +92,28 @@ class _Kept:
     __slots__ = ("__weakref__", "bodies", "closing", "is_timed")
 
     def __init__(self) -> None:
-        self.bodies: list[httpx2.AsyncByteStream] = []
+        self.bodies: deque[tuple[float, httpx2.AsyncByteStream]] = deque()
         self.is_timed = False
         self.closing: asyncio.Task[None] | None = None
 
     def add(self, body: httpx2.AsyncByteStream) -> None:
-        self.bodies.append(body)
-        if not self.is_timed:
+        self.bodies.append((time.monotonic(), body))
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self.bodies and not self.is_timed:
             self.is_timed = True
-            asyncio.get_running_loop().call_later(_LINGER_S, self._time_is_up)
+            wait_s = self.bodies[0][0] + _LINGER_S - time.monotonic()
+            asyncio.get_running_loop().call_later(wait_s, self._time_is_up)
 
     def _time_is_up(self) -> None:
         self.is_timed = False
-        if self.bodies:
-            self.closing = asyncio.get_running_loop().create_task(self._close_all())
+        self.closing = asyncio.get_running_loop().create_task(self._close_old())
 
-    async def _close_all(self) -> None:
-        bodies, self.bodies = self.bodies, []
-        for body in bodies:
-            await _close(body)
+    async def _close_old(self) -> None:
+        while self.bodies and self.bodies[0][0] + _LINGER_S <= time.monotonic():
+            await _close(self.bodies.popleft()[1])
+        self._set_timer()
 
 
 async def _close(body: httpx2.AsyncByteStream) -> None:

@@ -10,6 +10,7 @@ import re
 import secrets
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -134,6 +135,7 @@ class Run:
         self._halt = Halt()
         self._spend_limit: ErrorKind | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._cancelled: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         #: Scopes that patterns have entered, and whether with a cap of their own.
         self.entered: dict[str, bool] = {}
         self._client_options = dict(client or {})
@@ -305,7 +307,21 @@ class Run:
         """Stop, and cancel what is in flight: calls that were sent go in doubt."""
         self.stop("the run was cancelled")
         for task in list(self._tasks):
+            self._cancelled.add(task)
             task.cancel()
+
+    def absorbs_cancel(self) -> bool:
+        """After a ``CancelledError``: whether ``cancel`` of this run made it, for work that goes on by itself.
+
+        If so, the current task counts as not cancelled any more: its work ends as ``cancelled``, and nothing
+        new starts.
+        """
+        task = asyncio.current_task()
+        if task is None or task not in self._cancelled:
+            return False
+        self._cancelled.discard(task)
+        task.uncancel()
+        return True
 
     @contextlib.contextmanager
     def tracking(self) -> Iterator[None]:

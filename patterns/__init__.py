@@ -3,7 +3,8 @@
 Each takes a ``Run`` first and returns a result with every part's outcome, cost and value: ``fan_out`` (many items
 at once), ``vote`` (one question, many answers), ``pipeline`` (fixed stages), ``route`` (to a specialist), ``refine``
 (until a critic is content), ``orchestrate`` (a lead plans, workers work), ``hierarchy`` (teams of teams), ``handoff``
-(control passes from peer to peer), ``board`` (findings that all share). ``classify``: labels for documents.
+(control passes from peer to peer), ``board`` (findings that all share). ``bulk``: classify, extract from or map the
+documents of a folder or table.
 """
 
 import orchestrator as _orchestrator

@@ -26,10 +26,10 @@ from orchestrator.prefixes import sharing
 from orchestrator.run import Run
 from orchestrator.trips import Policy
 
-from .crew import Items, SourceFailed, Stop, known_items, work_through
+from .crew import Items, Stop, known_items, work_through
 from .estimates import steps_of, worst_of_each
 from .node import Node, node
-from .parts import Item, Part, Worker, perform
+from .parts import Item, Part, Worker, perform, performer_of
 from .plan import combined, plan_for, room_here
 from .prompts import in_two_blocks, reports, shared_beginning
 from .result import Result, outcome_of_parts
@@ -110,26 +110,13 @@ async def fan_out(
     limit = _limit(run, worker, known, admit, cap)
     count = None if known is None else len(known)
     with node(run, "fan_out", name=name, cap=cap, on_trip=on_trip, items=count) as at:
-        parts: list[Part[Item]] = []
-
-        def heard(part: Part[Item]) -> None:
-            parts.append(part)
-            at.note(part)
-            if on_part is not None:
-                on_part(part)
-
-        shared = shared_beginning(known) if isinstance(worker, Performer) else ""
+        shared = "" if performer_of(worker) is None else shared_beginning(known)
         prompt_of = partial(in_two_blocks, beginning=shared) if shared else None
-        try:
-            with sharing(uses=None if count is None else max(count, 1), shared=shared):
-                await work_through(
-                    run, worker, items if known is None else known, on_part=heard,
-                    width=width, stop=stop, limit=limit, prompt_of=prompt_of,
-                )  # fmt: skip
-        except SourceFailed as error:
-            error.parts = tuple(sorted(parts, key=lambda part: part.index))
-            raise
-        parts.sort(key=lambda part: part.index)
+        with sharing(uses=None if count is None else max(count, 1), shared=shared):
+            parts = await work_through(
+                run, worker, items if known is None else known, on_part=at.hears(on_part),
+                width=width, stop=stop, limit=limit, prompt_of=prompt_of,
+            )  # fmt: skip
         return await _finished(run, at, parts, reduce)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +56,17 @@ class Node:
             seconds=round(part.seconds, 3),
         )
 
+    def hears(self, on_part: Callable[[Part[Any]], Any] | None) -> Callable[[Part[Any]], Any]:
+        """What to call with each part that ends: it is noted, and the user's function hears of it."""
+        if on_part is None:
+            return self.note
+
+        def heard(part: Part[Any]) -> None:
+            self.note(part)
+            on_part(part)
+
+        return heard
+
     def ends(self, outcome: Outcome, reason: str = "") -> dict[str, Any]:
         """How it ends; returns the fields ``outcome`` and ``reason`` and the figures of its result."""
         self.outcome, self.reason = outcome, reason
@@ -89,7 +100,6 @@ def node(
     """
     begun = time.monotonic()
     with (
-        run.tracking(),
         scope(_segment(run, name or pattern, cap), cap, kind="part"),
         calling_as() as tally,
         nullcontext() if on_trip is None else tripping(on_trip),

@@ -101,10 +101,6 @@ class Part(Figures, Generic[Item]):
         return self.outcome is Outcome.OK
 
 
-def _nobody_asked() -> bool:
-    return False
-
-
 async def perform(
     run: Run,
     worker: Worker,
@@ -113,7 +109,7 @@ async def perform(
     index: int = 0,
     name: str = "",
     prompt: Prompt | None = None,
-    absorbs: Callable[[], bool] = _nobody_asked,
+    absorbs: Callable[[], bool] | None = None,
 ) -> Part[Item]:
     """Have a worker work on one item. Failures are the part's outcome.
 
@@ -124,7 +120,7 @@ async def perform(
         index, name: of the part; an agent's own name by default.
         prompt: what an agent is given in place of the item.
         absorbs: asked when the work was cancelled: True makes that the part's outcome, False passes the
-            cancellation on.
+            cancellation on. By default, what ``Run.cancel`` has cancelled is the part's outcome.
 
     Raises:
         CancelledError: cancelled, and not absorbed.
@@ -142,7 +138,7 @@ async def perform(
             else:
                 outcome, reason, value = _read(await worker(item))  # type: ignore[operator]
         except asyncio.CancelledError:
-            if not absorbs():
+            if not (absorbs or run.absorbs_cancel)():
                 raise
             reason = run.stopped or "it was cancelled"
         except Exception as error:  # noqa: BLE001 - a failed unit is a row, the others go on

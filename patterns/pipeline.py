@@ -23,7 +23,7 @@ from orchestrator.prefixes import sharing
 from orchestrator.run import Run
 from orchestrator.trips import Policy
 
-from .crew import Items, SourceFailed, known_items, work_through
+from .crew import Items, known_items, work_through
 from .estimates import steps_of
 from .node import node
 from .parts import Figures, Item, Part, Prompt, Worker, perform
@@ -127,23 +127,11 @@ async def pipeline(
                     break
             return journey
 
-        parts: list[Passage[Item]] = []
-
-        def heard(outer: Part[Item]) -> None:
-            part = _passage(outer)
-            parts.append(part)
-            at.note(part)
-            if on_part is not None:
-                on_part(part)
-
-        try:
-            with sharing(uses=None if count is None else max(count, 1)):
-                given = inputs if known is None else known
-                await work_through(run, through, given, on_part=heard, width=width)
-        except SourceFailed as error:
-            error.parts = tuple(sorted(parts, key=lambda part: part.index))
-            raise
-        parts.sort(key=lambda part: part.index)
+        with sharing(uses=None if count is None else max(count, 1)):
+            given = inputs if known is None else known
+            parts = await work_through(
+                run, through, given, on_part=at.hears(on_part), made=_passage, width=width
+            )
         return PipelineResult(
             parts=tuple(parts),
             value=[part.value for part in parts if part.ok],

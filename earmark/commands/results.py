@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Show the rows of a run of classify, extract or map.")
 
 _ANSWER_SHOWN = 60
+_SHOWN_MAX = 200
 
 
 @dataclass(slots=True)
@@ -184,18 +186,16 @@ def _print_json(found: _Run, out: Path | None) -> None:
 def _print_people(found: _Run) -> None:
     from patterns.bulk.row import shown_place
 
-    output.print_table(
-        ("document", "outcome", "answer or reason", output.right("cost")),
-        [
-            (
-                shown_place(row.path, row.row),
-                row.outcome.value,
-                _short(row),
-                output.dollars(row.posted_nanos),
-            )
-            for row in found.rows()
-        ],
-    )
+    # A person does not read more of them; in a pipe nothing is cut.
+    most = _SHOWN_MAX if sys.stdout.isatty() else None
+    lines: list[tuple[str, ...]] = []
+    for row in found.rows():
+        if most is None or len(lines) < most:
+            place, cost = shown_place(row.path, row.row), output.dollars(row.posted_nanos)
+            lines.append((place, row.outcome.value, _short(row), cost))
+    output.print_table(("document", "outcome", "answer or reason", output.right("cost")), lines)
+    if found.shown > len(lines):
+        output.say(f"... and {found.shown - len(lines):,} more: --json, or --out FILE")
     output.say(f"{found.shown:,} of {sum(found.counts.values()):,} rows of {found.state['run']}")
     if found.go_on is not None:
         more = " --cap MORE" if found.counts["budget"] else ""

@@ -142,10 +142,10 @@ class Intake:
         """The item as it is put on record; or why it never will be sent."""
         digest = item_digest(self._job, item.identity)
         body = dict(item.body)
-        problem = problem_of(body, frozenset(self._allow.fields))
-        if problem:
-            return (item.identity, digest, Outcome.BAD_REQUEST.value, problem)
         try:
+            problem = problem_of(body, frozenset(self._allow.fields))
+            if problem:
+                return (item.identity, digest, Outcome.BAD_REQUEST.value, problem)
             reading = read_request(
                 body,
                 allow=self._allow,
@@ -157,7 +157,7 @@ class Intake:
             prefix, rest = split_prefix(body)
             shape = reading.shape
             nanos, marked_nanos = self._bounds(shape, now)
-        except (Declined, BudgetError) as error:
+        except (Declined, BudgetError, TypeError, ValueError, RecursionError) as error:
             return (item.identity, digest, Outcome.BAD_REQUEST.value, str(error))
         if len(prefix) + len(rest) > self._settings.item_bytes_max:
             size = len(prefix) + len(rest)

@@ -20,6 +20,7 @@ from pydantic_core import from_json
 from orchestrator.errors import ConfigError
 from orchestrator.outcomes import Outcome
 from orchestrator.run import Run
+from orchestrator.wire.prefixes import of_json
 
 from .following import Follower, Gone
 from .intake import Draw, Intake
@@ -359,7 +360,7 @@ def _as_done(ended: Ended, *, reused: bool) -> Done:
     return Done(
         identity=ended.identity,
         outcome=Outcome(ended.outcome),
-        message=None if ended.message is None else from_json(ended.message),
+        message=None if ended.message is None else of_json(ended.message),
         reason=ended.reason,
         posted_nanos=ended.posted_nanos,
         usage={} if ended.usage is None else from_json(ended.usage),

@@ -8,7 +8,7 @@ one that has not is waited for.
 from __future__ import annotations
 
 import logging
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from orchestrator.wire.batches import BatchState, read_result
 
@@ -82,6 +82,7 @@ async def _is_ours(work: Work, row: BatchRow, batch: BatchState) -> bool | None:
         return None
     async with aclosing(work.provider.lines(batch.id)) as lines:
         async for line in lines:
-            digest = digest_of(read_result(line).custom_id, row.n)
-            return digest is not None and work.store.belongs(row.n, digest)
+            with suppress(ValueError):  # a line that can't be read tells nothing; the next one may
+                digest = digest_of(read_result(line).custom_id, row.n)
+                return digest is not None and work.store.belongs(row.n, digest)
     return False

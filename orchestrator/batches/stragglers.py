@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import httpx2
-from pydantic_core import from_json
 
 from budgets.records import Line
 from orchestrator.context import Tally, calling_as
 from orchestrator.failures import outcome_of
 from orchestrator.outcomes import Outcome
 from orchestrator.wire.batches import how_it_stopped
-from orchestrator.wire.prefixes import join, to_json
+from orchestrator.wire.prefixes import join, of_json, to_json
 
 from .item_store import Judged
 from .provider import refusal_of
@@ -42,7 +41,7 @@ async def finish_directly(work: Work) -> None:
         for n, identity, prefix, at, length in queue:
             if work.control.is_detached or work.control.is_cancelled or work.run.stopped:
                 return
-            body = from_json(join(prefixes[prefix].plain, work.spool.get(at, length)))
+            body = of_json(join(prefixes[prefix].plain, work.spool.get(at, length)))
             known = paid.get(identity)
             judged, calls = known or await _call(work, n, identity, body)
             work.store.end_direct(judged, calls)
@@ -67,7 +66,7 @@ async def _call(work: Work, n: int, identity: str, body: Mapping[str, Any]) -> t
                 outcome = Outcome.TOO_LARGE if too_large else Outcome(refused.word)
                 reason = refused.message or f"HTTP {refused.status}"
                 return _judged(n, outcome, reason, None, tally), max(tally.calls, 1)
-            message = from_json(answer.content)
+            message = of_json(answer.content)
         except Exception as error:  # every end of a call is an outcome  # noqa: BLE001
             outcome, reason = outcome_of(error)
             return _judged(n, outcome, reason, None, tally), max(tally.calls, 1)

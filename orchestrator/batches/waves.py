@@ -10,13 +10,11 @@ import asyncio
 import logging
 from collections import Counter
 
-from pydantic_core import from_json
-
 from budgets.errors import BudgetExceeded
 from budgets.records import Hold, HoldRequest
 from orchestrator.outcomes import Outcome
 from orchestrator.wire.fields import COUNTABLE_FIELDS
-from orchestrator.wire.prefixes import counting_body, join
+from orchestrator.wire.prefixes import counting_body, join, of_json
 
 from .packing import Pack, Packing, pack
 from .priming import WARM_S, choose
@@ -210,7 +208,7 @@ class Waves:
     def _body(self, item: int) -> dict[str, object]:
         _, prefix, at, length = self._work.store.bodies([item])[0]
         plain = self._work.store.prefixes([prefix])[prefix].plain
-        body: dict[str, object] = from_json(join(plain, self._work.spool.get(at, length)))
+        body: dict[str, object] = of_json(join(plain, self._work.spool.get(at, length)))
         return body
 
     # ---- prefixes -----------------------------------------------------------------------------------

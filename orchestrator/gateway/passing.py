@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
@@ -78,6 +79,7 @@ def _named_by_connection(raw: Iterable[tuple[bytes, bytes]]) -> frozenset[str]:
     return frozenset(word.decode("ascii", "replace") for word in words)
 
 
+@lru_cache(maxsize=256)
 def _readable(accepted: str) -> str:
     """What the client accepts, less encodings that can't be read here: their usage would be lost."""
     parts = accepted.split(",")

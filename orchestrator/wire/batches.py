@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic_core import from_json
-
 from .errors import ErrorKind, classify
+from .prefixes import of_json
 
 #: What the API takes as ``custom_id``.
 CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -127,7 +126,7 @@ def read_result(line: bytes) -> ResultLine:
     Raises:
         ValueError: it is not one.
     """
-    body = from_json(line)
+    body = of_json(line)
     try:
         custom_id, result = str(body["custom_id"]), body["result"]
         kind = result["type"]

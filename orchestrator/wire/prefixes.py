@@ -9,6 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic_core import from_json
+
 #: What comes before the messages in a prompt, and what else decides whether two prefixes are one.
 _PREFIX_FIELDS = ("model", "tools", "system")
 _MARK = {"type": "ephemeral", "ttl": "1h"}
@@ -17,10 +19,14 @@ MARK_TOKENS = 64
 
 
 def split_prefix(body: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    """A request's prefix and the rest of it, as JSON; ``join`` puts them together."""
+    """A request's prefix and the rest of it, as JSON; ``join`` puts them together.
+
+    Raises:
+        TypeError, ValueError: it holds what JSON does not know (a date, say, or a number that is none).
+    """
     prefix = {name: body[name] for name in _PREFIX_FIELDS if name in body}
     rest = {name: value for name, value in body.items() if name not in prefix}
-    return to_json(prefix), to_json(rest)
+    return _strict_json(prefix), _strict_json(rest)
 
 
 def join(prefix: bytes, rest: bytes) -> bytes:
@@ -60,13 +66,34 @@ def counting_body(prefix: bytes) -> dict[str, Any]:
     return {**fields, "messages": [{"role": "user", "content": "."}]}
 
 
-_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_escaped = json.JSONEncoder(separators=(",", ":")).encode
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_escaped = json.JSONEncoder(separators=(",", ":"))
+_strict = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _strict_json(value: object) -> bytes:
+    text = _strict.encode(value)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return _escaped.encode(value).encode()
 
 
 def to_json(value: object) -> bytes:
     """Compact UTF-8 JSON; what has no UTF-8 (lone surrogates) is written as escapes."""
     try:
-        return _compact(value).encode()
+        return _compact.encode(value).encode()
     except UnicodeEncodeError:
-        return _escaped(value).encode()
+        return _escaped.encode(value).encode()
+
+
+def of_json(data: bytes | str) -> Any:
+    """A JSON value, however it was written: with escaped lone surrogates, too, which the fast reader refuses.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    try:
+        return from_json(data)
+    except ValueError:
+        return json.loads(data)

@@ -25,7 +25,8 @@ class CliCost:
     def hear(self, total_usd: object) -> None:
         """The next total, in dollars. One below the last one means that the counter began again, no refund."""
         try:
-            total = int(Decimal(str(total_usd)) * NANOS_PER_DOLLAR)
+            # It counts in binary fractions of a dollar.
+            total = round(Decimal(str(total_usd)) * NANOS_PER_DOLLAR)
         except (InvalidOperation, ValueError, OverflowError):
             return
         if total < 0:

@@ -68,16 +68,23 @@ def _meaning(
     result: Any, said: str, stopped: str, max_turns: int, max_tokens: int
 ) -> tuple[Outcome, str]:
     if stopped == "refusal":
-        return Outcome.REFUSAL, "the model refused"
-    if stopped in _CUT:
-        return Outcome.TRUNCATED, f"the answer was cut ({stopped}; max_tokens is {max_tokens})"
-    if result.subtype == "success" and not result.is_error:
-        return Outcome.OK, ""
-    if result.subtype == "error_max_turns":
+        meaning = Outcome.REFUSAL, "the model refused"
+    elif stopped in _CUT:
+        reason = f"the answer was cut ({stopped}; max_tokens is {max_tokens})"
+        meaning = Outcome.TRUNCATED, reason
+    elif result.subtype == "success" and not result.is_error:
+        meaning = Outcome.OK, ""
+    elif result.subtype == "error_max_turns":
         reason = f"it did not come to an end in {max_turns} model calls (max_turns)"
-        return Outcome.STALLED, reason
-    if result.subtype in _BY_SUBTYPE:
-        return _BY_SUBTYPE[result.subtype]
+        meaning = Outcome.STALLED, reason
+    elif result.subtype in _BY_SUBTYPE:
+        meaning = _BY_SUBTYPE[result.subtype]
+    else:
+        meaning = _by_words(result, said, max_tokens)
+    return meaning
+
+
+def _by_words(result: Any, said: str, max_tokens: int) -> tuple[Outcome, str]:
     why = _LEAD_IN.sub("", said).strip() or "; ".join(map(str, result.errors or ()))
     if result.api_error_status is not None:
         return _by_status(int(result.api_error_status), why)

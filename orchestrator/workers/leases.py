@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -12,27 +12,10 @@ from orchestrator.listener import Listener
 from orchestrator.run import Run
 from orchestrator.run_listener import RunListener
 
-from .report import Share
+from .report import Figures
 
 #: Seconds that the requests of a worker that has ended have to be settled; then they are in doubt.
 SETTLE_S = 15.0
-
-
-class Figures(Protocol):
-    """What the calls of a lease came to, as the gateway counts them."""
-
-    @property
-    def calls(self) -> int: ...
-    @property
-    def declined(self) -> int: ...
-    @property
-    def posted_nanos(self) -> int: ...
-    @property
-    def in_doubt_nanos(self) -> int: ...
-    @property
-    def tokens(self) -> Mapping[str, int]: ...
-    @property
-    def agents(self) -> Mapping[str, Any]: ...
 
 
 class Lease(Protocol):
@@ -116,27 +99,3 @@ async def leased(run: Run, lender: Leases | None) -> AsyncIterator[Lease]:
     finally:
         lease.close()  # first, so that an orphan can't spend
         await lease.settled(SETTLE_S)
-
-
-def shares_of(figures: Figures, names: Mapping[str, str]) -> tuple[Share, ...]:
-    """Spend by agent.
-
-    Args:
-        figures: of the lease.
-        names: the names of subagents by their ids.
-    """
-    shares = []
-    for path, one in figures.agents.items():
-        last = path.rpartition("/")[2]
-        shares.append(
-            Share(
-                agent=names.get(last.removeprefix("agent-"), last),
-                path=path,
-                calls=one.calls,
-                declined=one.declined,
-                posted_nanos=one.posted_nanos,
-                in_doubt_nanos=one.in_doubt_nanos,
-                tokens=dict(one.tokens),
-            )
-        )
-    return tuple(shares)

@@ -58,11 +58,18 @@ class Tree:
         self._root: psutil.Process | None = None
 
     @property
+    def pid(self) -> int:
+        """Of the supervisor; 0 before it has started a program."""
+        with contextlib.suppress(OSError, ValueError):
+            return int((self._folder / "pid").read_text(encoding="ascii"))
+        return 0
+
+    @property
     def root(self) -> psutil.Process | None:
         """The supervisor; None before it has started a program, or where it is gone."""
-        if self._root is None:
-            with contextlib.suppress(OSError, ValueError, psutil.Error):
-                self._root = psutil.Process(int((self._folder / "pid").read_text(encoding="ascii")))
+        if self._root is None and (pid := self.pid):
+            with contextlib.suppress(psutil.Error):
+                self._root = psutil.Process(pid)
         return self._root
 
     @property
@@ -72,6 +79,15 @@ class Tree:
             said = json.loads((self._folder / "ended").read_text(encoding="ascii"))
             return said if isinstance(said, dict) else None
         return None
+
+    def adopt(self, pid: int) -> None:
+        """The program itself, where it has no supervisor."""
+        (self._folder / "pid").write_text(f"{pid}\n", encoding="ascii")
+
+    def note_end(self, code: int) -> None:
+        """The same of its exit code."""
+        said = {"code": code, "why": "ended", "peak_mb": 0}
+        (self._folder / "ended").write_text(json.dumps(said), encoding="ascii")
 
     def members(self, *, slipped: bool = False) -> list[psutil.Process]:
         """Who lives: the supervisor and all below it.

@@ -13,6 +13,8 @@ from .cli_costs import CliCost
 #: Tools of ours: they write down their calls themselves.
 OWN_SERVER = "earmark"
 _OWN_TOOLS = f"mcp__{OWN_SERVER}__"
+#: What the program calls the model of words of its own, such as an error.
+_NO_MODEL = "<synthetic>"
 _ENDED_TASKS = frozenset({"completed", "failed", "stopped", "killed"})
 
 
@@ -85,15 +87,21 @@ class Reading:
 
     def _assistant(self, message: Any) -> None:
         parent = message.parent_tool_use_id
+        if message.model == _NO_MODEL:
+            return
         if parent is None:
             self.model = message.model or self.model
-            self.text = "".join(getattr(block, "text", "") for block in message.content) or self.text
+            self.text = (
+                "".join(getattr(block, "text", "") for block in message.content) or self.text
+            )
             # One answer comes in several messages, one for each block.
             self._answers.add(message.message_id or message.uuid or str(len(self._answers)))
             self.turns = len(self._answers)
             if self.turns > self.max_turns and not self.repeated:
                 # The program has this limit itself; it is not left to it alone.
-                self.repeated = f"it did not come to an end in {self.max_turns} model calls (max_turns)"
+                self.repeated = (
+                    f"it did not come to an end in {self.max_turns} model calls (max_turns)"
+                )
         for block in message.content:
             if type(block).__name__ == "ToolUseBlock":
                 self._uses[block.id] = _Use(
@@ -126,7 +134,9 @@ class Reading:
         key = (use.agent, use.tool, use.given, told)
         self._seen[key] = count = self._seen.get(key, 0) + 1
         if count >= self.same_calls and not self.repeated:
-            self.repeated = f"the tool {use.tool} was called {count} times alike, with the same result"
+            self.repeated = (
+                f"the tool {use.tool} was called {count} times alike, with the same result"
+            )
 
     def _task_started(self, message: Any) -> None:
         data = _data(message)

@@ -5,8 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol
 
 from orchestrator.performer import AgentResult
+
+
+class Figures(Protocol):
+    """What the calls of a lease came to, as the gateway counts them."""
+
+    @property
+    def calls(self) -> int: ...
+    @property
+    def declined(self) -> int: ...
+    @property
+    def posted_nanos(self) -> int: ...
+    @property
+    def in_doubt_nanos(self) -> int: ...
+    @property
+    def tokens(self) -> Mapping[str, int]: ...
+    @property
+    def agents(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +46,30 @@ class Share:
     posted_nanos: int
     in_doubt_nanos: int
     tokens: Mapping[str, int] = field(default_factory=dict)
+
+
+def shares_of(figures: Figures, names: Mapping[str, str]) -> tuple[Share, ...]:
+    """Spend by agent.
+
+    Args:
+        figures: of the lease.
+        names: the names of subagents by their ids.
+    """
+    shares = []
+    for path, one in figures.agents.items():
+        last = path.rpartition("/")[2]
+        shares.append(
+            Share(
+                agent=names.get(last.removeprefix("agent-"), last),
+                path=path,
+                calls=one.calls,
+                declined=one.declined,
+                posted_nanos=one.posted_nanos,
+                in_doubt_nanos=one.in_doubt_nanos,
+                tokens=dict(one.tokens),
+            )
+        )
+    return tuple(shares)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,7 +98,9 @@ class Session:
     async def _ask(self, client: Any, prompt: Prompt) -> Ending:
         self._reading.begin()
         await client.query(prompt if isinstance(prompt, str) else _as_message(prompt))
-        while not self._reading.is_answered:  # each pass ends with the stream, or a message that can't be read
+        while (
+            not self._reading.is_answered
+        ):  # each pass ends with the stream, or a message that can't be read
             try:
                 if await self._read(client):
                     break
@@ -126,7 +128,9 @@ class Session:
 
 def correction(problem: str) -> str:
     """What is said in the open session about an answer that can't be used."""
-    return f"This can't be used yet: {problem[:2_000]}\n\nMend that, and give your whole answer again."
+    return (
+        f"This can't be used yet: {problem[:2_000]}\n\nMend that, and give your whole answer again."
+    )
 
 
 async def _as_message(blocks: Sequence[Mapping[str, Any]]) -> AsyncIterator[dict[str, Any]]:

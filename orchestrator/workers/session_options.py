@@ -144,7 +144,13 @@ def find_cli(worker: str, given: Path | None) -> Path:
 
 
 def program_env(
-    *, place: Place, scratch: Path, base_url: str, key: str, max_tokens: int, given: Mapping[str, str]
+    *,
+    place: Place,
+    scratch: Path,
+    base_url: str,
+    key: str,
+    max_tokens: int,
+    given: Mapping[str, str],
 ) -> dict[str, str]:
     """The variables of the program, those given last but the way to the gateway."""
     return {

@@ -31,7 +31,8 @@ class Watch:
         tree: its processes.
         folder: where it works: a file written there is a sign of life.
         start_s: seconds to start.
-        timeout_s: seconds for all; None is no limit.
+        deadline: when all must be done (``time.monotonic``); None is no limit.
+        timeout_s: the seconds that this came of, for the reason.
         stall_s: seconds without output and without a file written; None is no limit.
         memory_mb: MiB for all its processes; None is no limit.
         says: asked for another reason to end, None while there is none.
@@ -40,6 +41,7 @@ class Watch:
     tree: Tree
     folder: Path
     start_s: float
+    deadline: float | None
     timeout_s: float | None
     stall_s: float | None
     memory_mb: int | None
@@ -79,7 +81,7 @@ class Watch:
         if self.is_closing_since is not None:
             late = now - self.is_closing_since > CLOSE_S
             return (Outcome.OK, "") if late else None
-        if self.timeout_s is not None and now - self._begun > self.timeout_s:
+        if self.deadline is not None and now > self.deadline:
             return Outcome.TIMEOUT, f"it took longer than {self.timeout_s:g} s (timeout_s)"
         if self.started_s is None:
             late = now - self._begun > self.start_s

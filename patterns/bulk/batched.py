@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
@@ -43,6 +44,8 @@ class Ended(Protocol):
 class BatchedJob:
     """A job whose requests are sent by somebody else, and answered in any order.
 
+    Items may be drawn in one thread while answers come in another.
+
     Args:
         run: whose ledger knows what was paid before.
         task: what is asked.
@@ -68,6 +71,7 @@ class BatchedJob:
         self._on_row = on_row
         #: Documents (without their texts) that wait for an answer, by identity.
         self._waiting: dict[str, list[Document]] = {}
+        self._lock = threading.Lock()
 
     def items(
         self, documents: Iterable[Document | Problem]
@@ -80,19 +84,26 @@ class BatchedJob:
             ConfigError: the results can't be written.
         """
         for document in documents:
-            identity = self.task.identity(document) if isinstance(document, Document) else ""
-            waiting = self._waiting.get(identity)
-            if waiting is not None:
-                assert isinstance(document, Document)
-                waiting.append(replace(document, text=""))
-                continue
-            known = self._desk.known(document)
-            if known is not None:
-                self._write(known)
-                continue
+            with self._lock:
+                identity = self._asked(document)
+            if identity and isinstance(document, Document):
+                yield identity, self.task.body(document)
+
+    def _asked(self, document: Document | Problem) -> str:
+        """The identity of a document that must be asked about now, else empty."""
+        identity = self.task.identity(document) if isinstance(document, Document) else ""
+        waiting = self._waiting.get(identity)
+        if waiting is not None:
             assert isinstance(document, Document)
-            self._waiting[identity] = [replace(document, text="")]
-            yield identity, self.task.body(document)
+            waiting.append(replace(document, text=""))
+            return ""
+        known = self._desk.known(document)
+        if known is not None:
+            self._write(known)
+            return ""
+        assert isinstance(document, Document)
+        self._waiting[identity] = [replace(document, text="")]
+        return identity
 
     def done(self, ended: Ended) -> list[Row]:
         """Write the rows of an item that has ended: its document's, and those of the same content.
@@ -102,21 +113,22 @@ class BatchedJob:
         Raises:
             ConfigError: the results can't be written.
         """
-        documents = self._waiting.pop(ended.identity, [])
         rows: list[Row] = []
-        for document in documents:
-            row = self._desk.same(document, rows[0]) if rows else self._row(document, ended)
-            self._write(row)
-            rows.append(row)
-        self.progress.sent += bool(rows)
+        with self._lock:
+            for document in self._waiting.pop(ended.identity, []):
+                row = self._desk.same(document, rows[0]) if rows else self._row(document, ended)
+                self._write(row)
+                rows.append(row)
+            self.progress.sent += bool(rows)
         return rows
 
     def left(self, outcome: Outcome, reason: str) -> None:
         """Write rows for all that still wait, when nothing more will come."""
-        for documents in self._waiting.values():
-            for document in documents:
-                self._write(self._desk.row(document, outcome, reason))
-        self._waiting.clear()
+        with self._lock:
+            for documents in self._waiting.values():
+                for document in documents:
+                    self._write(self._desk.row(document, outcome, reason))
+            self._waiting.clear()
 
     def needs_correction(self, row: Row) -> bool:
         """Whether an answer does not fit and had no corrective try yet."""
@@ -130,7 +142,8 @@ class BatchedJob:
             document: with its text.
         """
         identity = self.task.identity(document)
-        before = self._results.get(place_of(document.path, document.row))
+        with self._lock:
+            before = self._results.get(place_of(document.path, document.row))
         problem = before.reason if before is not None else "it did not fit"
         result = await self.task.corrector.run(
             run,
@@ -139,10 +152,11 @@ class BatchedJob:
             keep=self._desk.keeper(identity),
         )
         answer = self.task.valued(result.value) if result.outcome is Outcome.OK else None
-        row = self._desk.row(
-            document, result.outcome, result.reason, answer=answer, now=result.tally
-        )
-        self._write(row)
+        with self._lock:
+            row = self._desk.row(
+                document, result.outcome, result.reason, answer=answer, now=result.tally
+            )
+            self._write(row)
         return row
 
     def _row(self, document: Document, ended: Ended) -> Row:
@@ -154,8 +168,14 @@ class BatchedJob:
         }:
             outcome, reason, answer = self.task.read(ended.message)
         tokens = {name: int(ended.usage.get(name, 0)) for name in TOKENS}
-        now = Spent.of(ended.tries, ended.posted_nanos, 0, tokens)
-        return self._desk.row(document, outcome, reason, answer=answer, now=now)
+        posted, calls = ended.posted_nanos, ended.tries
+        before = self._results.get(place_of(document.path, document.row))
+        if before is not None and before.identity == ended.identity:
+            # It tells what an item cost in all, also to an earlier process that wrote a row of it.
+            posted, calls = posted - before.batch_nanos, max(calls - before.calls, 0)
+        in_doubt = int(getattr(ended, "in_doubt_nanos", 0))
+        now = Spent.of(calls, posted, in_doubt, tokens)
+        return self._desk.row(document, outcome, reason, answer=answer, now=now, batch_nanos=posted)
 
     def _write(self, row: Row) -> None:
         if self._results.get(row.place) != row:

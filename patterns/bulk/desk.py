@@ -64,7 +64,7 @@ class Desk:
     def __init__(self, run: Run, task: Task, results: Results) -> None:
         self.task = task
         self.results = results
-        self._spending = Spending(run, results)
+        self._spending = Spending(run, results, task.agent_name)
         self._firsts: dict[bytes, str] = {}
 
     def note(self, row: Row) -> None:
@@ -141,8 +141,16 @@ class Desk:
         *,
         answer: Any = None,
         now: Tally | Spent | None = None,
+        batch_nanos: int = 0,
     ) -> Row:
-        """A new row for a document; it takes over what earlier tries cost, so that no money gets lost."""
+        """A new row for a document; it takes over what earlier tries cost, so that no money gets lost.
+
+        Args:
+            document: what it is about.
+            outcome, reason, answer: how it ended.
+            now: what it cost now, beyond earlier tries.
+            batch_nanos: what of that came through batches.
+        """
         facts: dict[str, Any] = {}
         identity = ""
         if isinstance(document, Document):
@@ -155,7 +163,9 @@ class Desk:
                 "note": document.note,
                 self.task.answer_name: answer,
             }
-        spent = self._spending.take(place_of(document.path, document.row), identity)
+        place = place_of(document.path, document.row)
+        before = self.results.get(place)
+        spent = self._spending.take(place, identity)
         if now is not None:
             spent.add(now.calls, now.posted_nanos, now.in_doubt_nanos, now.tokens)
         return Row(
@@ -166,6 +176,7 @@ class Desk:
             reason=reason,
             posted_nanos=spent.posted_nanos,
             in_doubt_nanos=spent.in_doubt_nanos,
+            batch_nanos=batch_nanos + (before.batch_nanos if before is not None else 0),
             calls=spent.calls,
             tokens=spent.tokens,
             **facts,

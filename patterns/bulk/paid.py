@@ -46,6 +46,11 @@ class Spent:
         for name in TOKENS:
             self.tokens[name] += sign * int(tokens.get(name, 0))
 
+    def floor(self) -> None:
+        """No fewer than no calls and no tokens: a row counts those of its batches, too."""
+        self.calls = max(self.calls, 0)
+        self.tokens = {name: max(count, 0) for name, count in self.tokens.items()}
+
 
 @dataclass(slots=True)
 class PaidAnswer:
@@ -70,9 +75,10 @@ class Spending:
     Args:
         run: its scope's lines are read, if it has any.
         results: rows from before; their cost is not to be counted twice.
+        agent: whose direct calls are meant. What came through batches, a batch's engine accounts for.
     """
 
-    def __init__(self, run: Run, results: Results) -> None:
+    def __init__(self, run: Run, results: Results, agent: str) -> None:
         self._results = results
         self._answers: dict[str, PaidAnswer] = {}
         self._open: dict[str, Spent] = {}
@@ -81,11 +87,13 @@ class Spending:
             return
         for line in run.ledger.lines(run.scope):
             unit = line.note.get("unit")
-            if unit and line.kind != "hold":
+            if unit and line.kind != "hold" and line.note.get("agent") == agent:
                 self._read(str(unit), line)
         for row in results.rows():
             if (spent := self._open.get(row.identity)) is not None:
-                spent.add(row.calls, row.posted_nanos, row.in_doubt_nanos, row.tokens, -1)
+                direct = row.posted_nanos - row.batch_nanos
+                spent.add(row.calls, direct, row.in_doubt_nanos, row.tokens, -1)
+                spent.floor()
 
     def _read(self, unit: str, line: Line) -> None:
         is_call = line.kind in {"settle", "void", "doubt"}

@@ -26,7 +26,8 @@ class Row:
         label: what ``classify`` says; ``value``: what ``extract`` and ``map`` say.
         reason: one sentence, empty for ``ok``.
         posted_nanos, in_doubt_nanos: what it cost over all its calls, and what is in doubt.
-        calls: HTTP attempts.
+        batch_nanos: of ``posted_nanos``, what came through batches.
+        calls: HTTP attempts; of batches, those that it was in.
         tokens: the four disjoint classes.
         identity: hash of content, prompt, schema and model; empty where there was nothing to send.
         sha256, encoding, bytes, note: of the document, as it was read.
@@ -43,6 +44,7 @@ class Row:
     reason: str = ""
     posted_nanos: int = 0
     in_doubt_nanos: int = 0
+    batch_nanos: int = 0
     calls: int = 0
     tokens: Mapping[str, int] = field(default_factory=dict)
     identity: str = ""
@@ -91,6 +93,7 @@ class Row:
             reason=record.get("reason", ""),
             posted_nanos=int(record.get("posted_nanos", 0)),
             in_doubt_nanos=int(record.get("in_doubt_nanos", 0)),
+            batch_nanos=int(record.get("batch_nanos", 0)),
             calls=int(record.get("calls", 0)),
             tokens={name: int(record.get(name, 0)) for name in TOKENS},
             identity=record.get("identity", ""),

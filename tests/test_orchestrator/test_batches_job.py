@@ -191,6 +191,13 @@ async def test_one_item_that_is_too_large_fails_alone(tmp_path: Path) -> None:
         ({"messages": [{"role": "robot", "content": "x"}]}, "messages"),
         ({"messages": [{"role": "user", "content": "x", "tone": "kind"}]}, "messages.0.tone"),
         ({"temprature": 1}, "temprature"),
+        ({"messages": [{"role": "user", "content": object()}]}, "content"),
+        ({"metadata": {"user_id": float("nan")}}, "user_id"),
+        (
+            {"tools": [{"name": "t", "input_schema": {"type": "object", "x": float("nan")}}]},
+            "input_schema",
+        ),
+        ({"tools": [{"name": "t"}]}, "tools.0"),
         ({"model": "claude-nothing"}, "claude-nothing"),
     ],
 )
@@ -205,6 +212,19 @@ async def test_a_wrong_body_is_never_sent(
     assert made.outcomes == {"ok": 1, "bad_request": 1}
     assert words in made.ends["doc-1"].reason
     assert [row.items for row in made.progress.batches] == [1]
+
+
+async def test_any_text_comes_through(tmp_path: Path) -> None:
+    """Whatever characters a document holds, its request reaches the API and its answer comes back whole."""
+    odd = 'line\u2028separator \x85 \ud800 lone, emoji \U0001f600, quote " and \\ slash\n\x00'
+    async with stage(tmp_path) as made:
+        await made.do([item(0, odd), item(1, "[[sim:text=a\u2028b\x85c]]")])
+        made.prove()
+
+    assert made.outcomes == {"ok": 2}
+    message = made.ends["doc-1"].message
+    assert message is not None
+    assert message["content"][0]["text"] == "a\u2028b\x85c"
 
 
 async def test_one_of_each_shape_is_tried_for_free(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.documents import Problem
 from orchestrator.outcomes import Outcome
-from patterns.bulk import BatchedJob, Classify, Results, Row
+from patterns.bulk import BatchedJob, Classify, Results, Row, answer_all
 from tests.test_orchestrator.running import stage
 
 from .test_bulk_job import some, work
@@ -125,3 +125,31 @@ async def test_direct_and_batched_go_on_with_each_others_answers(tmp_path: Path)
             assert list(BatchedJob(st.run, TASK, results).items(some(5))) == [
                 (TASK.identity(some(5)[4]), TASK.body(some(5)[4]))  # type: ignore[arg-type]
             ]
+
+
+async def test_money_of_batches_and_of_direct_calls_adds_up(tmp_path: Path) -> None:
+    """What an engine tells in all, again and again, is counted once; direct calls beside it are kept."""
+    odd = [document("One", "a"), document("Two", "b")]
+    async with stage(folder=tmp_path) as st:
+        with Results(tmp_path / "out") as results:
+            job = BatchedJob(st.run, TASK, results)
+            ids = [identity for identity, _ in job.items(odd)]
+            job.done(Done(identity=ids[0], message=message('{"label": "x"}')))
+            job.done(Done(identity=ids[1], outcome=Outcome.EXPIRED, posted_nanos=0, usage={}))
+            fixed = await job.correct(st.run, odd[0])
+            direct = st.run.balance.posted_nanos
+            assert (fixed.posted_nanos, fixed.batch_nanos) == (100 + direct, 100)
+        with Results(tmp_path / "out") as results:
+            job = BatchedJob(st.run, TASK, results)
+            assert [identity for identity, _ in job.items(odd)] == [ids[1]]
+            answer = message('{"label": "bug"}')
+            (row,) = job.done(Done(identity=ids[1], message=answer, posted_nanos=70, tries=2))
+            assert (row.posted_nanos, row.batch_nanos, row.calls) == (70, 70, 2)
+            rows = {one.path: one for one in results.rows()}
+            assert rows["a"] == fixed.as_reused()
+            results.finish()
+    async with stage(folder=tmp_path, id=st.run.id, cap="5") as next_stage:
+        with Results(tmp_path / "out") as results:
+            progress = await answer_all(next_stage.run, TASK, odd, results)
+            assert (progress.reused, progress.sent) == (2, 0)
+            assert [row.posted_nanos for row in results.rows()] == [100 + direct, 70]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from orchestrator.errors import ConfigError
 from orchestrator.outcomes import Outcome
+from orchestrator.simulator import Fault, Faults
 from patterns import Verdict, refine
 from tests.test_orchestrator.running import helper, stage
 
@@ -167,3 +169,18 @@ async def test_each_node_has_a_cap_of_its_own() -> None:
         found = {line.scope.split("/")[2] for line in st.run.ledger.lines()}
         assert found == {"refine", "refine-2", "refine-3"}
         st.prove_exact()
+
+
+async def test_cancelling_the_run_ends_the_loop_with_the_best_draft() -> None:
+    """The pattern itself goes on to its end: its caller gets a result, not an exception."""
+
+    async def writes_once(_: str) -> str:
+        return "a draft"
+
+    async with stage(sim={"faults": Faults([Fault(kind="hang")])}) as st:
+        task = asyncio.create_task(refine(st.run, writes_once, helper(name="critic"), "A memo"))
+        await st.sim.arrived(1)
+        st.run.cancel()
+        done = await asyncio.wait_for(task, 10)
+        assert (done.outcome, done.accepted, done.value) == (Outcome.CANCELLED, False, "a draft")
+        st.prove()
