@@ -38,7 +38,9 @@ SCHEMA = {
 def documents(count: int) -> Iterator[Item]:
     """Tickets of 2 kB."""
     for number in range(count):
-        text = (f"Ticket {number}: I can't pay the invoice, the page says error {number}. " * 40)[:2048]
+        text = (f"Ticket {number}: I can't pay the invoice, the page says error {number}. " * 40)[
+            :2048
+        ]
         body = {
             "model": MODEL,
             "max_tokens": 100,
@@ -77,6 +79,7 @@ class Watch:
         self.hold_s = 0.0
         self.sent_s = 0.0
         self.create_s = 0.0
+        self.sent_cpu_s = 0.0
         self._ask, self._create = Waves._ask, Provider.create
 
         async def ask(waves: Waves, request: object) -> object:
@@ -90,6 +93,7 @@ class Watch:
             made = await self._create(provider, *arguments)  # type: ignore[arg-type]
             self.sent_s = time.perf_counter() - self.began
             self.create_s += time.perf_counter() - began
+            self.sent_cpu_s = time.process_time()
             return made
 
         Waves._ask = ask  # type: ignore[assignment, method-assign]
@@ -101,15 +105,23 @@ async def job(count: int, url: str, folder: Path, server: Connection) -> dict[st
     settings = BatchSettings(polling=Polling(first_s=0.2, longest_s=0.5), cache=False)
     with Ledger(folder / "ledger.db", caps=[Cap("1000")]) as ledger:
         run = Run(
-            "bench", ledger=ledger, cap="900", kill_switch=False, client={"base_url": url, "api_key": "k"}
+            "bench",
+            ledger=ledger,
+            cap="900",
+            kill_switch=False,
+            client={"base_url": url, "api_key": "k"},
         )
         async with run, BatchJob(run, settings) as batches:
-            watch = Watch()
+            watch, begun_cpu_s = Watch(), time.process_time()
             finish = asyncio.create_task(asyncio.to_thread(_finish, batches, count, server))
             ended = 0
             with (folder / "out.jsonl").open("w", encoding="utf-8") as out:
                 async for done in batches.results(documents(count)):
-                    out.write(json.dumps({"id": done.identity, "outcome": done.outcome, "answer": done.message}))
+                    out.write(
+                        json.dumps(
+                            {"id": done.identity, "outcome": done.outcome, "answer": done.message}
+                        )
+                    )
                     ended += 1
             total_s = time.perf_counter() - watch.began
             finished_at, processing_s, prepared_mb = await finish
@@ -120,6 +132,8 @@ async def job(count: int, url: str, folder: Path, server: Connection) -> dict[st
         "prepare_s": watch.sent_s - watch.create_s,
         "send_s": watch.create_s,
         "hold_s": watch.hold_s,
+        "sent_cpu_s": watch.sent_cpu_s - begun_cpu_s,
+        "settle_cpu_s": time.process_time() - watch.sent_cpu_s,
         "prepare_mb": prepared_mb,
         "settle_s": total_s - (finished_at - watch.began),
         "peak_mb": _peak_mb(),
@@ -158,8 +172,10 @@ def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("counts", nargs="*", type=int, default=SIZES)
-    columns = ("documents", "prepare s", "hold s", "send s", "peak MB", "settle+write s", "peak MB", "server s")
-    print(" | ".join(columns), flush=True)
+    print(
+        "documents | prepare s | hold s | send s | (CPU s) | peak MB | settle+write s | (CPU s) | peak MB | server s",
+        flush=True,
+    )
     context = multiprocessing.get_context("spawn")
     for count in parser.parse_args().counts:
         ours, its = context.Pipe()
@@ -170,7 +186,8 @@ def main() -> int:
         process.join()
         print(
             f"{count:>9,} | {got['prepare_s']:9.2f} | {got['hold_s']:6.3f} | {got['send_s']:6.2f} | "
-            f"{got['prepare_mb']:7.0f} | {got['settle_s']:14.2f} | {got['peak_mb']:7.0f} | {got['server_s']:8.1f}",
+            f"{got['sent_cpu_s']:7.2f} | {got['prepare_mb']:7.0f} | {got['settle_s']:14.2f} | "
+            f"{got['settle_cpu_s']:7.2f} | {got['peak_mb']:7.0f} | {got['server_s']:8.1f}",
             flush=True,
         )
     return 0

@@ -8,29 +8,45 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import multiprocessing
+import re
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from overhead import FIELDS, WIDTH, serve
+from aiohttp import web
+from overhead import ANSWER_S, FIELDS, REPLY, WIDTH
 
 from budgets import Ledger
 from orchestrator import Agent, Gate, Run
-from patterns import fan_out, pipeline, refine, route, vote
+from patterns import (
+    Team,
+    board,
+    fan_out,
+    handoff,
+    hierarchy,
+    orchestrate,
+    pipeline,
+    refine,
+    route,
+    vote,
+)
 
 PROMPT = FIELDS["messages"][0]["content"]
+LEAD = Agent(name="lead", model=FIELDS["model"], max_tokens=60_000)
 WORKER = Agent(name="worker", model=FIELDS["model"], max_tokens=FIELDS["max_tokens"], max_turns=1)
 Way = Callable[[Run, int, str], Awaitable[Any]]
 
 
-async def _gathered(run: Run, count: int, name: str) -> None:
+async def _gathered(run: Run, count: int, _: str) -> None:
     """The peer: the metered client and gather, nothing else."""
     left = iter(range(count))
 
@@ -75,6 +91,30 @@ async def _refine(run: Run, count: int, name: str) -> None:
     await _many(count, lambda: refine(run, WORKER, lambda _: True, PROMPT, name=name))
 
 
+async def _orchestrate(run: Run, count: int, name: str) -> None:
+    task = f"tasks={count} {PROMPT}"
+    done = await orchestrate(run, LEAD, WORKER, task, workers_max=count, rounds=1, name=name)
+    assert done.outcomes == {"ok": count}, done.reason
+
+
+async def _hierarchy(run: Run, count: int, name: str) -> None:
+    team = Team("team", LEAD, [WORKER])
+    task = f"tasks={count} {PROMPT}"
+    done = await hierarchy(run, team, task, workers_max=count, name=name)
+    assert done.outcomes == {"ok": count}, done.reason
+
+
+async def _handoff(run: Run, count: int, name: str) -> None:
+    await _many(count, lambda: handoff(run, [WORKER], PROMPT, name=name))
+
+
+async def _board(run: Run, count: int, name: str) -> None:
+    agents = [Agent(name=f"a{n}", model=WORKER.model, max_tokens=400) for n in range(count // 10)]
+    for number in range(10):
+        done = await board(run, agents, PROMPT, rounds=1, name=f"{name}-{number}")
+        assert done.outcomes == {"ok": count // 10}
+
+
 async def _first(_: Any) -> str:
     return "only"
 
@@ -85,7 +125,50 @@ WAYS: dict[str, Way] = {
     "vote": _vote,
     "route": _route,
     "refine": _refine,
+    "orchestrate": _orchestrate,
+    "hierarchy": _hierarchy,
+    "handoff": _handoff,
+    "board": _board,
 }
+
+
+def serve(pipe: Connection) -> None:
+    """The server's process: answers after 10 ms; a lead gets as many tasks as its prompt asks for."""
+    reply = json.loads(REPLY)
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        body = await request.read()
+        await asyncio.sleep(ANSWER_S)
+        asked = (
+            _TASKS.search(body) if b"LeadPlan" in body or b"You lead this work" in body else None
+        )
+        if asked is None:
+            return web.Response(body=REPLY, content_type="application/json")
+        plan = json.dumps({"tasks": [_task(number) for number in range(int(asked[1]))]})
+        told = {**reply, "content": [{"type": "text", "text": plan}]}
+        return web.json_response(told)
+
+    async def main() -> None:
+        runner = web.ServerRunner(web.Server(answer, access_log=None))
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        pipe.send(runner.addresses[0][1])
+        await asyncio.Event().wait()
+
+    asyncio.run(main())
+
+
+_TASKS = re.compile(rb"tasks=(\d+)")
+
+
+def _task(number: int) -> dict[str, Any]:
+    return {
+        "title": f"t{number}",
+        "objective": f"look at {number}",
+        "output_format": "free",
+        "boundaries": "none",
+    }
 
 
 async def _seconds(way: Way, run: Run, count: int, name: str) -> float:

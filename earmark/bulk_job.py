@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import anthropic
 from anthropic import APIConnectionError, APIStatusError
 
 from budgets.caps import Cap
@@ -34,9 +31,11 @@ from .bulk_options import Request
 from .bulk_place import Place, earlier_place, go_on, new_place, own_files, write_state
 from .bulk_source import Source
 from .bulk_view import View
+from .bulk_way import Way, choose
 from .doors import book_of, settings_of
 from .exits import Exit
 from .failures import Mistake
+from .upstream import check_model, upstream
 
 DEFAULT_MODEL = "claude-haiku-5-5"
 #: A short answer comes within seconds; a server that takes this long has hung.
@@ -90,7 +89,7 @@ def run_request(request: Request) -> int:
     settings = settings_of(request.config)
     prices = book_of(request.prices, settings)
     model = request.model or settings.model or DEFAULT_MODEL
-    _check_model(model, prices)
+    check_model(model, prices)
     check_formats(request.formats)
     task = request.make_task(model, request.max_tokens)
     _check_instructions(task, prices)
@@ -106,19 +105,7 @@ def _run(job: _Job) -> int:
     job.cap  # noqa: B018 - says now what is wrong with it
     if request.dry_run:
         return _dry_run(job)
-    if not request.simulate and not _has_key():
-        raise Mistake(
-            "there is no API key: set ANTHROPIC_API_KEY, or add --simulate to try it without one"
-        )
-    with contextlib.ExitStack() as stack:
-        client: dict[str, Any] = {}
-        if request.simulate:
-            from orchestrator.simulator import (
-                SimulatorThread,
-            )  # a web server, only when it is needed
-
-            simulator = stack.enter_context(SimulatorThread())
-            client = {"base_url": simulator.url, "api_key": "simulated"}
+    with upstream(simulate=request.simulate) as client:
         try:
             return asyncio.run(_work(job, client))
         except asyncio.CancelledError:  # the second Ctrl-C, before anything was sent
@@ -126,15 +113,6 @@ def _run(job: _Job) -> int:
 
 
 # ---- before the first call --------------------------------------------------------------------------------
-
-
-def _check_model(model: str, prices: PriceBook) -> None:
-    known = prices.resolve(model)
-    retired = prices.retired_on(known)
-    if retired is not None and retired <= datetime.now(UTC).date():
-        raise Mistake(
-            f"model {model}: it was retired by {retired.isoformat()}; choose another (earmark prices)"
-        )
 
 
 def _check_instructions(task: Task, prices: PriceBook) -> None:
@@ -148,16 +126,6 @@ def _check_instructions(task: Task, prices: PriceBook) -> None:
 
 #: What the user's words in the prompt are called.
 _WORDS = {"classify": "rubric", "extract": "prompt", "map": "prompt"}
-
-
-def _has_key() -> bool:
-    """Whether the SDK finds credentials: in the environment, or in a profile of its own."""
-    try:
-        client = anthropic.Anthropic()
-    except anthropic.AnthropicError:
-        return False
-    with client:
-        return bool(client.api_key or client.auth_token or getattr(client, "credentials", None))
 
 
 def _place(request: Request) -> Place:
@@ -207,8 +175,10 @@ def _scan(job: _Job, run: Run | None) -> Iterator[Document | Problem]:
 def _dry_run(job: _Job) -> int:
     job.task = job.task.with_cache(likely_tokens(job.task.system_text), job.prices)
     estimate = quote(job.task, _scan(job, None), job.prices)
-    job.view.quote(job.task, estimate, job.cap)
-    job.view.summary(_summary(job, estimate, Exit.OK), formats=job.request.formats)
+    way = choose(job.request, estimate, None)
+    job.view.quote(job.task, estimate, job.cap, way)
+    summary = {**_summary(job, estimate, Exit.OK), "via": way.name, "why": way.why, "batches": None}
+    job.view.summary(summary, formats=job.request.formats)
     return int(Exit.OK)
 
 
@@ -234,6 +204,7 @@ async def _work(job: _Job, client: dict[str, Any]) -> int:
             gate=gate,
             prices=job.prices,
             client=client,
+            **_asking(request),
         ) as run:
             job.task = job.task.with_cache(await _prefix_tokens(run, job.task), job.prices)
             # Not before: a mistake leaves no folder behind, and the run's lock keeps others out of it.
@@ -247,13 +218,25 @@ async def _work(job: _Job, client: dict[str, Any]) -> int:
                     job.view.say(
                         f"no earlier answer was to {_ASKED[job.task.name]} and model: all documents are paid again"
                     )
+                way = choose(request, estimate, run)
                 if run.stopped is None:
-                    job.view.quote(job.task, estimate, job.cap)
-                code, progress = await _answer(job, run, results, estimate)
+                    job.view.quote(job.task, estimate, job.cap, way)
+                code, progress, batches = await _answer(job, run, results, estimate, way)
                 await run.drain()
                 summary = _summary(job, estimate, code, run=run, progress=progress, results=results)
+                summary.update(via=way.name, why=way.why, batches=batches)
         job.view.summary(summary, formats=request.formats)
     return int(code)
+
+
+def _asking(request: Request) -> dict[str, Any]:
+    if not request.ask:
+        return {}
+    from orchestrator.trips import Ask
+
+    from .asking import ask_in_terminal
+
+    return {"on_trip": Ask(ask_in_terminal)}
 
 
 #: What an answer is an answer to, beside the model.
@@ -264,8 +247,10 @@ _ASKED = {
 }
 
 
-async def _answer(job: _Job, run: Run, results: Results, estimate: Quote) -> tuple[Exit, Progress]:
-    """Ask about all documents, and put the results in order."""
+async def _answer(
+    job: _Job, run: Run, results: Results, estimate: Quote, way: Way
+) -> tuple[Exit, Progress, dict[str, Any] | None]:
+    """Ask about all documents, and put the results in order; of batches, with their own summary."""
     seen: set[str] = set()
 
     def documents() -> Iterator[Document | Problem]:
@@ -273,15 +258,31 @@ async def _answer(job: _Job, run: Run, results: Results, estimate: Quote) -> tup
             seen.add(place_of(document.path, document.row))
             yield document
 
-    with job.view.progress(run, job.task, job.cap, estimate.files) as show:
-        progress = await answer_all(run, job.task, documents(), results, on_row=show)
+    batches: dict[str, Any] | None = None
+    if way.is_batch:
+        progress, batches = await _over_batches(job, run, results, documents)
+    else:
+        with job.view.progress(run, job.task, job.cap, estimate.files) as show:
+            progress = await answer_all(run, job.task, documents(), results, on_row=show)
     _fill(job, run, results, job.places | seen)
     sheet = Sheet(answers=job.task.columns, cells=job.task.cells, is_table=job.source.is_table)
     results.finish(job.places | seen, sheet=sheet, formats=job.request.formats)
     if progress.fault:
         job.view.say(f"stopped: {run.stopped}")
-        return Exit.MISTAKE, progress
-    return _exit_code(run, results), progress
+        return Exit.MISTAKE, progress, batches
+    return _exit_code(run, results), progress, batches
+
+
+async def _over_batches(
+    job: _Job, run: Run, results: Results, documents: Callable[[], Iterator[Document | Problem]]
+) -> tuple[Progress, dict[str, Any]]:
+    from .bulk_batches import answer_by_batches
+
+    # The batches mark the prefix by their own rules: for an hour, where that pays.
+    task = replace(job.task, cached=False)
+    return await answer_by_batches(
+        run, task, documents, results, request=job.request, on_row=lambda *_: None
+    )
 
 
 def _fill(job: _Job, run: Run, results: Results, places: set[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,15 @@ import typer
 
 if TYPE_CHECKING:
     from patterns.bulk import Task
+
+
+class Way(StrEnum):
+    """How requests are sent."""
+
+    DIRECT = "direct"
+    BATCH = "batch"
+    AUTO = "auto"
+
 
 SourceArgument = Annotated[
     Path,
@@ -81,6 +91,37 @@ MaxTokensOption = Annotated[
 WidthOption = Annotated[
     int | None, typer.Option("--width", min=1, metavar="N", help="Documents under way at once.")
 ]
+ViaOption = Annotated[
+    Way,
+    typer.Option(
+        "--via",
+        help="direct: at once. batch: message batches, half the price, within a day. auto: by the size of the job.",
+    ),
+]
+UrgentOption = Annotated[
+    bool, typer.Option("--urgent", help="With --via auto: it can't wait for a batch.")
+]
+FailedDirectOption = Annotated[
+    bool,
+    typer.Option(
+        "--failed-direct", help="Of batches: finish by direct calls what failed in its first batch."
+    ),
+]
+NotifyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--notify",
+        metavar="COMMAND",
+        help="Of batches: run at the end, with counts as JSON on its input.",
+    ),
+]
+WebhookOption = Annotated[
+    str | None,
+    typer.Option("--webhook", metavar="URL", help="Of batches: post counts there at the end."),
+]
+AskOption = Annotated[
+    bool, typer.Option("--ask", help="Ask here what to do when a cap is in the way.")
+]
 SimulateOption = Annotated[
     bool,
     typer.Option(
@@ -135,6 +176,12 @@ class Request:
     max_pages: int = MAX_PAGES
     max_tokens: int | None = None
     width: int | None = None
+    via: Way = Way.DIRECT
+    urgent: bool = False
+    failed_direct: bool = False
+    notify: str | None = None
+    webhook: str | None = None
+    ask: bool = False
     simulate: bool = False
     dry_run: bool = False
     resume: bool = False
@@ -157,13 +204,21 @@ class Request:
             ("--max-bytes", None if self.max_bytes == MAX_BYTES else self.max_bytes),
             ("--max-pages", None if self.max_pages == MAX_PAGES else self.max_pages),
             ("--format", None if self.formats == ("csv",) else ",".join(self.formats)),
+            ("--via", None if self.via is Way.DIRECT else self.via.value),
+            ("--notify", self.notify),
+            ("--webhook", self.webhook),
         ]
         options = [
             str(word) for name, value in given if value is not None for word in (name, value)
         ]
         flags = [
             name
-            for name, is_set in (("--hidden", self.hidden), ("--simulate", self.simulate))
+            for name, is_set in (
+                ("--hidden", self.hidden),
+                ("--urgent", self.urgent),
+                ("--failed-direct", self.failed_direct),
+                ("--simulate", self.simulate),
+            )
             if is_set
         ]
         return (self.command, str(self.source), *self.words, *options, *flags)

@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from orchestrator.run import Run
     from patterns.bulk import Progress, Quote, Row, Task
 
+    from .bulk_way import Way
+
 T = TypeVar("T")
+
+#: The four bills of a job over batches.
+BILLS = {
+    "batch": "batches (this bill)",
+    "batch_without_cache": "batches without a cache",
+    "direct": "direct calls",
+    "direct_without_cache": "direct calls without a cache",
+}
 
 #: Without a terminal, a line of progress this often.
 _LINE_EVERY_S = 10.0
@@ -53,7 +63,7 @@ class View:
                 last = time.monotonic()
                 output.remark(f"reading: {count:,} documents ...")
 
-    def quote(self, task: Task, estimate: Quote, cap: Cap) -> None:
+    def quote(self, task: Task, estimate: Quote, cap: Cap, way: Way) -> None:
         """What it will cost."""
         parts = [f"{estimate.documents:,} documents to {_TO[task.name]} with {task.model}"]
         if estimate.reused:
@@ -76,16 +86,22 @@ class View:
             self.say("no file matches: check the folder, --include and --exclude")
         if not estimate.documents:
             return
-        if estimate.worst_nanos <= cap.nanos:
+        worst, likely = estimate.worst_nanos, estimate.likely_nanos
+        if way.is_batch:
+            worst, likely = estimate.batch_worst_nanos, estimate.batch_likely_nanos
+        if worst <= cap.nanos:
             verdict = "every document can be paid"
-        elif estimate.likely_nanos <= cap.nanos:
+        elif likely <= cap.nanos:
             verdict = "probably enough, it stops there if not"
         else:
             verdict = "it will stop part of the documents"
+        how = "over batches" if way.is_batch else "by direct calls"
         self.say(
-            f"at worst {output.dollars(estimate.worst_nanos)}, probably about "
-            f"{output.dollars(estimate.likely_nanos)}; the cap is {output.dollars(cap.nanos)}: {verdict}"
+            f"{how} ({way.why}): at worst {output.dollars(worst)}, probably about {output.dollars(likely)}; "
+            f"the cap is {output.dollars(cap.nanos)}: {verdict}"
         )
+        if way.is_batch:
+            return  # the batches say themselves whether marking the prefix pays
         note = (
             "is cached"
             if task.cached
@@ -162,6 +178,13 @@ class View:
 
         return show
 
+    def _bills(self, batches: dict[str, Any]) -> None:
+        """The bill of the batches beside what it would have been otherwise."""
+        output.print_table(
+            ["the same answers", output.right("bill")],
+            [[told, output.dollars(batches[f"{name}_nanos"])] for name, told in BILLS.items()],
+        )
+
     def summary(self, summary: dict[str, Any], *, formats: Sequence[str] = ("csv",)) -> None:
         """The end: one document with ``--json``, else a few lines."""
         if self._as_json:
@@ -196,6 +219,8 @@ class View:
             output.say(f"reused     {summary['reused']:,} answers from before, paid once")
         if summary["same"]:
             output.say(f"same       {summary['same']:,} took over the answer of an equal document")
+        if summary["batches"]:
+            self._bills(summary["batches"])
         tables = "".join(f", results.{form}" for form in formats)
         output.say(f"results    {summary['out']}/results.jsonl{tables}")
         output.say(

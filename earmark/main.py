@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "earmark.commands.research",
         "Answer a question with a team, with sources, under a cap.",
     ),
+    "work": ("earmark.commands.work", "Have Claude Code do a task in a folder under a cap."),
     "results": ("earmark.commands.results", "Show the rows of a run of one of these."),
     "batches": ("earmark.commands.batches", "List jobs of batches, watch, go on with, cancel one."),
     "budget": ("earmark.commands.budget", "Show, check, set and drop caps."),
@@ -40,6 +41,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "estimate": ("earmark.commands.estimate", "Price a plan of agents, turns and tokens."),
     "prices": ("earmark.commands.prices", "Show what models cost."),
+    "gateway": (
+        "earmark.commands.gateway",
+        "Serve the Anthropic API on loopback, under caps.",
+    ),
     "simulate": ("earmark.commands.simulate", "Serve a stand-in for the API; nothing is spent."),
 }
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anthropic
 
 from budgets.prices import PriceBook
 
 from .failures import Mistake
+
+if TYPE_CHECKING:
+    from orchestrator.gateway.upstream import Upstream
 
 
 def check_model(model: str, prices: PriceBook) -> None:
@@ -47,6 +50,40 @@ def upstream(*, simulate: bool) -> Iterator[dict[str, Any]]:
 
     with SimulatorThread() as simulator:
         yield {"base_url": simulator.url, "api_key": "simulated"}
+
+
+@contextlib.contextmanager
+def gateway_upstream(*, simulate: bool, url: str | None) -> Iterator[Upstream]:
+    """Where a gateway passes requests on to, with the key from the environment, in the form that it has there.
+
+    Args:
+        simulate: to a stand-in of its own.
+        url: what ``--upstream`` says.
+
+    Raises:
+        Mistake: there is no key, and nothing is to be simulated.
+        ConfigError: not an address.
+    """
+    from orchestrator.gateway.upstream import Upstream
+
+    if simulate:
+        from orchestrator.simulator import SimulatorThread  # a web server, only when it is needed
+
+        with SimulatorThread() as simulator:
+            yield Upstream(url=simulator.url, api_key="simulated")
+        return
+    try:
+        client = anthropic.Anthropic()
+    except anthropic.AnthropicError:
+        client = None
+    key = client.api_key if client else None
+    token = client.auth_token if client and not key else None
+    if client is None or not (key or token):
+        raise Mistake(
+            "there is no API key: set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN), or add --simulate"
+        )
+    with client:
+        yield Upstream(url=url or str(client.base_url).rstrip("/"), api_key=key, auth_token=token)
 
 
 def _has_key() -> bool:

@@ -20,7 +20,7 @@ ORDERS = {"4711": "packed on Monday, handed to the carrier on Tuesday"}
 
 def order_status(number: str) -> str:
     """Say where an order is. Takes the order's number."""
-    print(f"  the tool was called for order {number[:20]!r}")
+    print(f"  the tool was called for order {number!r}")
     return ORDERS.get(number, "no order of this number")
 
 
@@ -41,7 +41,7 @@ async def work(folder: Path, options: dict[str, str]) -> None:
     async with Run(
         "shop", cap="0.05", scope=top, ledger=folder / "ledger.db", client=options
     ) as run:
-        question = "Where is order 4711? Use tool order_status."
+        question = "Where is order 4711?"
         result = await clerk.run(run, question)
         print(f"{result.outcome}: {result.text} ({result.turns} turns, ${result.cost:.6f})")
         poor = replace(clerk, name="poor-clerk", cap="0.0001")
@@ -52,7 +52,7 @@ async def work(folder: Path, options: dict[str, str]) -> None:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder, api() as options:
+    with tempfile.TemporaryDirectory() as folder, api("agent_with_tools") as options:
         asyncio.run(work(Path(folder), options))
 
 

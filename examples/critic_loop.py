@@ -12,7 +12,7 @@ from stand_in import api
 
 from budgets import Ledger
 from orchestrator import Agent, Run
-from patterns import refine
+from patterns import Verdict, refine
 
 TASK = "A note of five sentences to our customers about the outage of 3 May."
 
@@ -35,10 +35,10 @@ async def work(options: dict[str, str]) -> None:
         by_code = await refine(run, writer, is_brief, TASK, rounds=3)
         print(f"by code: accepted {by_code.accepted}, drafts: {by_code.rounds}")
         by_agent = await refine(run, writer, critic, TASK, rounds=2, name="judged")
-        criteria = by_agent.verdict.criteria if by_agent.verdict else []
         print(f"by an agent: accepted {by_agent.accepted}, drafts: {by_agent.rounds}")
-        for one in criteria:
-            print(f"  {'met' if one.met else 'open'}: {one.name[:60]}")
+        for part in by_agent.parts:
+            if isinstance(part.value, Verdict):
+                print(f"  the critic: {part.value.complaints or 'nothing is open'}")
         poor = await refine(run, writer, lambda _: "Better!", TASK, rounds=50, cap="0.0008")
         print(f"{poor.outcome}: drafts: {poor.rounds}, the best is kept: {poor.value[:40]}...")
         print(poor)

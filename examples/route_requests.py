@@ -54,9 +54,8 @@ async def work(options: dict[str, str]) -> None:
         desk = await fan_out(run, answer, REQUESTS, width=3)
         for part in desk.parts:
             done: Any = part.value
-            print(
-                f"{done.route} ({done.confidence:.0%} sure), ${part.cost:.5f}: {part.item[:48]}..."
-            )
+            how = "by the fallback" if done.fell_back else f"{done.confidence:.0%} sure"
+            print(f"{done.route} ({how}), ${part.cost:.5f}: {part.item[:48]}...")
         print(desk)
 
 

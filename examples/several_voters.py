@@ -41,7 +41,7 @@ async def work(options: dict[str, str]) -> None:
     async with Run("jury", cap="0.10", ledger=Ledger(), client=options) as run:
         jury = await vote(run, juror, QUESTION, n=5, key=said)
         print(
-            f"majority: {said(jury.value)} ({len(jury.parts)} of 5 were asked, "
+            f"majority: {jury.value} ({len(jury.parts)} of 5 were asked, "
             f"agreement {jury.agreement:.0%}, ${jury.cost:.5f})"
         )
         models = ["claude-haiku-5-5", "claude-sonnet-5-5", "claude-opus-5-5"]

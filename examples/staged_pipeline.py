@@ -49,9 +49,9 @@ async def work(options: dict[str, str]) -> None:
         notes = await pipeline(run, stages, TOPICS, width=3)
         for part in notes.parts:
             way = " > ".join(f"{step.name} {step.outcome}" for step in part.steps)
-            print(
-                f"{part.item or '(empty)'}: {part.outcome}, ${part.cost:.5f} ({way}) {part.reason}"
-            )
+            print(f"{part.item or '(empty)'}: {part.outcome}, ${part.cost:.5f} ({way})")
+            if part.reason:
+                print(f"  {part.reason}")
         print(notes)
 
 

@@ -27,7 +27,7 @@ from .gate import Ticket
 from .wire import ErrorKind, Reading, StreamReader, classify, counted_for_limits, read_usage
 
 if TYPE_CHECKING:
-    from .meter import Meter
+    from .metering import Metering
 
 logger = logging.getLogger("earmark")
 
@@ -87,7 +87,7 @@ class Attempt:
     )
 
     def __init__(
-        self, meter: Meter, reading: Reading, call: CallContext, span: Any, *, threaded: bool
+        self, meter: Metering, reading: Reading, call: CallContext, span: Any, *, threaded: bool
     ) -> None:
         self.meter = meter
         self.reading = reading

@@ -239,6 +239,14 @@ class Metering:
         attempt.finish(ending)
         await self.write_async(ending)
 
+    def end_soon(self, attempt: Attempt, ending: Ending) -> None:
+        """As ``end_async``, without waiting until it is written: the next few milliseconds will do.
+
+        Until then its money counts as held; killed in that time, it is in doubt.
+        """
+        attempt.finish(ending)
+        self.ledger.end_soon(ending)
+
     async def write_async(self, ending: Ending) -> None:
         """Write an ending; it is written even if the caller is cancelled meanwhile.
 

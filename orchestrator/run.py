@@ -87,6 +87,8 @@ class Run:
         breakers: when a tool that keeps failing is taken away; see ``breakers``.
         client: further arguments of the Anthropic client (``api_key``, ``base_url``, ``timeout``, ...).
 
+    Its ``entered`` says which scopes patterns have entered, and whether with a cap of their own.
+
     Use it as ``async with Run("name", cap="5") as run``.
 
     Raises:
@@ -136,7 +138,6 @@ class Run:
         self._spend_limit: ErrorKind | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._cancelled: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
-        #: Scopes that patterns have entered, and whether with a cap of their own.
         self.entered: dict[str, bool] = {}
         self._client_options = dict(client or {})
         self._async_client: AsyncAnthropic | None = None
@@ -158,7 +159,6 @@ class Run:
             passes=self._passes,
         )
         self.prefixes = self._prefixes(cache_settle_s)
-        #: In front of the meter, outermost first.
         self._outer: list[Middleware] = [self._trips(on_trip), self.prefixes]
         self.folder = self._open_folder(folder, cap, caps)
         self.journal = Journal(self.folder.journal, self.id)

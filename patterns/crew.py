@@ -187,7 +187,7 @@ async def work_through(
         if part is not None:
             one = part if made is None else made(part)
             parts.append(one)
-            on_part(one)  # type: ignore[arg-type]
+            on_part(one)
 
     crew = _Crew(run, worker, items, width=width, stop=stop, limit=limit, prompt_of=prompt_of)
     crew.begin(hand_on)

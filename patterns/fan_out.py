@@ -113,7 +113,7 @@ async def fan_out(
         shared = "" if performer_of(worker) is None else shared_beginning(known)
         prompt_of = partial(in_two_blocks, beginning=shared) if shared else None
         with sharing(uses=None if count is None else max(count, 1), shared=shared):
-            parts = await work_through(
+            parts: list[Part[Item]] = await work_through(
                 run, worker, items if known is None else known, on_part=at.hears(on_part),
                 width=width, stop=stop, limit=limit, prompt_of=prompt_of,
             )  # fmt: skip

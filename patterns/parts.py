@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from inspect import isroutine
+from inspect import isawaitable, isroutine
 from typing import Any, Generic, TypeVar
 
 from pydantic_core import to_json
@@ -21,8 +21,9 @@ from orchestrator.performer import Performer
 from orchestrator.run import Run
 
 Item = TypeVar("Item")
-#: Who works on an item: an agent (or anything that works like one), or an async function of the item.
-Worker = Performer | Callable[[Any], Awaitable[Any]]
+#: Who works on an item: an agent (or anything that works like one), or a function of the item. A function is
+#: async where it calls anything; a plain one holds up all others while it runs.
+Worker = Performer | Callable[[Any], Any]
 #: A prompt: text, or content blocks.
 Prompt = str | Sequence[Mapping[str, Any]]
 
@@ -115,7 +116,7 @@ async def perform(
 
     Args:
         run: whose client, caps and journal are used.
-        worker: an agent, or an async function of the item.
+        worker: an agent, or a function of the item, async or not.
         item: what is worked on; an agent's prompt (other than text or content blocks, it is given as JSON).
         index, name: of the part; an agent's own name by default.
         prompt: what an agent is given in place of the item.
@@ -136,7 +137,8 @@ async def perform(
                 answer = await agent.run(run, given)
                 outcome, reason, value = _read(answer)
             else:
-                outcome, reason, value = _read(await worker(item))  # type: ignore[operator]
+                done = worker(item)  # type: ignore[operator]
+                outcome, reason, value = _read(await done if isawaitable(done) else done)
         except asyncio.CancelledError:
             if not (absorbs or run.absorbs_cancel)():
                 raise

@@ -74,7 +74,9 @@ class Passage(Part[Item], Generic[Item]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineResult(Result[Item], Generic[Item]):
-    """What became of all inputs. ``parts`` are passages; ``value`` is the list of their values."""
+    """What became of all inputs. ``value`` is the list of the passages' values."""
+
+    parts: tuple[Passage[Item], ...] = ()
 
 
 async def pipeline(

@@ -166,6 +166,9 @@ def _end(progress: Progress, *, json: bool) -> int:
 
 
 def _show(progress: Progress) -> None:
+    from earmark.batch_watch import summary
+    from earmark.bulk_view import BILLS
+
     outcomes = ", ".join(f"{count:,} {word}" for word, count in sorted(progress.done.items()))
     output.say(f"{progress.ended:,} of {progress.items:,} items have ended: {outcomes or 'none'}")
     output.say(
@@ -174,14 +177,10 @@ def _show(progress: Progress) -> None:
     bills = progress.bills
     if not bills.results:
         return
+    told = summary(progress)
     output.print_table(
         ("the same answers", output.right("bill")),
-        [
-            ("batches (this bill)", output.dollars(bills.batch_nanos)),
-            ("batches without a cache", output.dollars(bills.batch_without_nanos)),
-            ("direct calls", output.dollars(bills.direct_nanos)),
-            ("direct calls without a cache", output.dollars(bills.direct_without_nanos)),
-        ],
+        [(words, output.dollars(told[f"{name}_nanos"])) for name, words in BILLS.items()],
     )
     if bills.hits:
         share = 100 * bills.hits / bills.results

@@ -378,7 +378,9 @@ class Follower:
             row.hold,
         )
         await self._end(Ending(hold=row.hold, kind="doubt", note={"reason": reason}))
-        ended = self._work.store.end_batch_items(row.n, Outcome.IN_DOUBT.value, reason)
+        ended = self._work.store.end_batch_items(
+            row.n, Outcome.IN_DOUBT.value, reason, in_doubt=True
+        )
         self._work.store.finish(row.n, BatchLife.DOUBT, again="waiting", reason=reason)
         self._work.journal("batch_doubt", row, reason=reason)
         await self._work.tell(ended)

@@ -1,4 +1,4 @@
-"""Intake: items are drawn, checked, priced and put on disk, a few hundred at a time and never twice."""
+"""Intake: items are drawn, checked, priced and put on disk, a thousand at a time and never twice."""
 
 from __future__ import annotations
 
@@ -6,28 +6,26 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from itertools import islice
 from typing import Any
 
 from budgets.errors import BudgetError, Declined
 from budgets.prices import PriceBook
-from budgets.pricing import bound
-from budgets.shape import Shape
 from orchestrator.errors import ConfigError
 from orchestrator.outcomes import Outcome
 from orchestrator.wire import Allowances, read_request
-from orchestrator.wire.prefixes import MARK_TOKENS, is_marked, marked, split_prefix
+from orchestrator.wire.prefixes import is_marked, marked, split_prefix
 
 from .checking import problem_of, shape_digest
 from .ids import item_digest
 from .item_store import NewItem
 from .items import Item
 from .job_store import JobStore
+from .repricing import bounds_of
 from .settings import BatchSettings
 from .spool import Spool
 
-_CHUNK = 500
+_CHUNK = 1_000
 #: Prefixes and shapes that are remembered; beyond it the file is asked again.
 _REMEMBERED = 1_000
 _TOO_LARGE = Outcome.TOO_LARGE.value
@@ -39,11 +37,14 @@ class Draw:
 
     Attributes:
         drawn: how many items; fewer than asked for means that there are no more.
+        added, added_bytes: those of them that wait to be sent now, and the bytes of their bodies.
         ended: numbers of items that need no sending: they ended before, or can't be sent.
         fresh: those of them that ended just now.
     """
 
     drawn: int = 0
+    added: int = 0
+    added_bytes: int = 0
     ended: list[int] = field(default_factory=list)
     fresh: set[int] = field(default_factory=set)
 
@@ -85,7 +86,7 @@ class Intake:
         self.exhausted = False
 
     def draw(self) -> Draw:
-        """Take in the next few hundred items.
+        """Take in the next thousand items.
 
         Raises:
             ConfigError: an identity came twice. Nothing of this draw is kept.
@@ -115,6 +116,8 @@ class Intake:
                 draw.ended.append(n)  # it may have been paid for, or it has failed just now
             elif state == "done":
                 reopened.append(n)
+        draw.added = len(new) + len(reopened)
+        draw.added_bytes = sum(one.item.length for one in new)
         self._spool.flush()
         with self._store.step():
             numbered = [
@@ -156,7 +159,7 @@ class Intake:
             now = self._settings.now()
             prefix, rest = split_prefix(body)
             shape = reading.shape
-            nanos, marked_nanos = self._bounds(shape, now)
+            nanos, marked_nanos = bounds_of(shape, self._prices, now)
         except (Declined, BudgetError, TypeError, ValueError, RecursionError) as error:
             return (item.identity, digest, Outcome.BAD_REQUEST.value, str(error))
         if len(prefix) + len(rest) > self._settings.item_bytes_max:
@@ -177,16 +180,9 @@ class Intake:
             bound_marked_nanos=marked_nanos,
             ttl=shape.cache_ttl,
             geo=shape.geo,
+            word=" ".join(shape.word),
         )
         return _Priced(priced, prefix, can_mark=not is_marked(rest), shape=shape_digest(body))
-
-    def _bounds(self, shape: Shape, now: datetime) -> tuple[int, int]:
-        """The worst case as it is, and with its prefix marked for an hour."""
-        nanos = bound(shape, self._prices, now)
-        if shape.cache_ttl == "1h":
-            return nanos, nanos
-        with_mark = replace(shape, cache_ttl="1h", input_tokens=shape.input_tokens + MARK_TOKENS)
-        return nanos, bound(with_mark, self._prices, now)
 
     def _prefix(self, priced: _Priced) -> int:
         key = b"m" if priced.can_mark else b"p"

@@ -27,6 +27,7 @@ class NewItem:
     bound_marked_nanos: int
     ttl: Ttl | None
     geo: Geo | None
+    word: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,7 @@ class Judged:
     reason: str = ""
     message: str | None = None
     posted_nanos: int = 0
+    in_doubt_nanos: int = 0
     usage: str | None = None
 
 
@@ -59,11 +61,12 @@ class Ended:
     via: str
     message: str | None
     posted_nanos: int
+    in_doubt_nanos: int
     usage: str | None
     tries: int
 
 
-_ENDED = "n, identity, outcome, reason, via, message, posted, usage, tries"
+_ENDED = "n, identity, outcome, reason, via, message, posted, doubt, usage, tries"
 
 
 class ItemStore(JobFile):
@@ -100,11 +103,11 @@ class ItemStore(JobFile):
         with self.step() as db:
             db.executemany(
                 "INSERT INTO items (identity, digest, model, prefix, shape, at, length, bound, bound_marked, ttl, "
-                "geo, state, session) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting', ?)",
+                "geo, word, state, session) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting', ?)",
                 [
                     (
                         *(i.identity, i.digest, i.model, i.prefix, i.shape, i.at, i.length),
-                        *(i.bound_nanos, i.bound_marked_nanos, i.ttl, i.geo, session),
+                        *(i.bound_nanos, i.bound_marked_nanos, i.ttl, i.geo, i.word, session),
                     )
                     for i in items
                 ],
@@ -200,7 +203,7 @@ class ItemStore(JobFile):
         after = 0
         while model:
             found = self.rows(
-                "SELECT n, digest, prefix, at, length, bound, bound_marked FROM items "
+                "SELECT n, digest, prefix, at, length, bound, bound_marked, word FROM items "
                 "WHERE state = 'waiting' AND model = ? AND n > ? ORDER BY n LIMIT 5000",
                 (model[0][0], after),
             )
@@ -216,7 +219,29 @@ class ItemStore(JobFile):
                     length=row[4],
                     bound_nanos=row[5],
                     bound_marked_nanos=row[6],
+                    word=row[7],
                 )
+
+    def waiting_models(self) -> list[str]:
+        """Models of the items that wait."""
+        found = self.rows("SELECT DISTINCT model FROM items WHERE state = 'waiting'")
+        return [str(row[0]) for row in found]
+
+    def waiting_bodies(self, model: str, after: int, limit: int) -> list[tuple[int, int, int, int]]:
+        """Where bodies of waiting items behind a number are: number, prefix, place, length."""
+        return [
+            (row[0], row[1], row[2], row[3])
+            for row in self.rows(
+                "SELECT n, prefix, at, length FROM items "
+                "WHERE state = 'waiting' AND model = ? AND n > ? ORDER BY n LIMIT ?",
+                (model, after, limit),
+            )
+        ]
+
+    def set_bounds(self, bounds: Sequence[tuple[int, int, int]]) -> None:
+        """New bounds of waiting items: without and with a mark, and the item's number."""
+        with self.step() as db:
+            db.executemany("UPDATE items SET bound = ?, bound_marked = ? WHERE n = ?", bounds)
 
     # ---- items that end without a batch -------------------------------------------------------------
 
@@ -253,9 +278,10 @@ class ItemStore(JobFile):
         with self.step() as db:
             db.execute(
                 "UPDATE items SET state = 'done', outcome = ?, reason = ?, via = 'direct', message = ?, "
-                "posted = posted + ?, usage = ?, tries = tries + ? WHERE n = ?",
+                "posted = posted + ?, doubt = ?, usage = ?, tries = tries + ? WHERE n = ?",
                 (
                     *(judged.outcome, judged.reason, judged.message, judged.posted_nanos),
+                    judged.in_doubt_nanos,
                     *(judged.usage, calls, judged.n),
                 ),
             )

@@ -35,6 +35,7 @@ class Done:
         message: the answer as JSON; also of a refusal and of a truncated answer.
         reason: one sentence, ``""`` if it went well.
         posted_nanos: what it cost in all, nano-dollars.
+        in_doubt_nanos: what it may have cost besides; counts against the caps until a person resolves it.
         usage: the counts that the cost was derived from, as the ledger writes them.
         tries: batches and direct calls that it was sent in.
         via: ``batch`` or ``direct``; ``""`` if it was never sent.
@@ -46,6 +47,7 @@ class Done:
     message: Mapping[str, Any] | None = None
     reason: str = ""
     posted_nanos: int = 0
+    in_doubt_nanos: int = 0
     usage: Mapping[str, Any] = field(default_factory=dict)
     tries: int = 0
     via: str = ""

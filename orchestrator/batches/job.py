@@ -190,6 +190,8 @@ class BatchJob:
                     self._store.unpack(row.n, BatchLife.VOID, "it was never held")
                     continue
             if row.state.is_open:
+                if row.primes:
+                    self._waves.resume(row.n)
                 self._follow(row.n)
 
     def _follow(self, n: int) -> None:
@@ -260,15 +262,17 @@ class BatchJob:
 
     async def _draw(self, intake: Intake) -> AsyncGenerator[Done]:
         """Take in items until a whole batch waits."""
-        while not intake.exhausted and not self._stops() and not self._is_full():
+        count, size = (0, 0) if intake.exhausted else self._store.waiting_size()
+        while not intake.exhausted and not self._stops() and not self._is_full(count, size):
             draw: Draw = await asyncio.to_thread(intake.draw)
+            count, size = count + draw.added, size + draw.added_bytes
             for done in self._done(draw.ended, reused=set(draw.ended) - draw.fresh):
                 yield done
             self._heed_the_run()
             self._look()
 
-    def _is_full(self) -> bool:
-        count, size = self._store.waiting_size()
+    def _is_full(self, count: int, size: int) -> bool:
+        """A whole batch waits."""
         return count >= self.settings.requests_max or size >= self._work.bytes_max
 
     async def _news(self) -> AsyncGenerator[Done]:
@@ -363,6 +367,7 @@ def _as_done(ended: Ended, *, reused: bool) -> Done:
         message=None if ended.message is None else of_json(ended.message),
         reason=ended.reason,
         posted_nanos=ended.posted_nanos,
+        in_doubt_nanos=ended.in_doubt_nanos,
         usage={} if ended.usage is None else from_json(ended.usage),
         tries=ended.tries,
         via=ended.via,

@@ -16,6 +16,8 @@ from .item_store import ItemStore, Judged
 from .job_file import numbers_of
 from .tables import BATCH_COLUMNS, BatchLife, BatchRow, Sent, batch_of
 
+#: So many results tell how often the cache is hit.
+_TELLING = 50
 _SENT = "n, identity, digest, bound, bound_marked, ttl, geo, tries"
 
 
@@ -26,11 +28,17 @@ class JobStore(ItemStore):
         """A new batch, and which items are in it: before anything is held or sent."""
         with self.step() as db:
             db.execute(
-                "INSERT INTO batches (n, state, hold, model, items, bytes, bound, largest, marked, primes) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO batches (n, state, hold, model, items, bytes, bound, largest, marked, primes, word) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(batch.n, batch.state, batch.hold, batch.model, batch.items, batch.bytes),
-                    *(batch.bound_nanos, batch.largest_nanos, batch.marked, batch.primes),
+                    *(
+                        batch.bound_nanos,
+                        batch.largest_nanos,
+                        batch.marked,
+                        batch.primes,
+                        batch.word,
+                    ),
                 ),
             )
             db.execute(
@@ -156,13 +164,30 @@ class JobStore(ItemStore):
                 "UPDATE items SET state = ? WHERE batch = ? AND state = 'again'", (again, batch)
             )
 
-    def end_batch_items(self, batch: int, outcome: str, reason: str) -> list[int]:
-        """End the items of a batch that have no result."""
+    def prefixes_of(self, batch: int) -> set[int]:
+        """Prefixes of the items of a batch."""
+        return {
+            row[0]
+            for row in self.rows("SELECT DISTINCT prefix FROM items WHERE batch = ?", (batch,))
+        }
+
+    def hits_seen(self) -> int | None:
+        """Reads from the cache, of a thousand results of marked batches so far; None while they are few."""
+        billed, hits = self.rows(
+            "SELECT ifnull(sum(billed), 0), ifnull(sum(hits), 0) FROM batches "
+            "WHERE marked AND NOT primes AND state = 'settled'"
+        )[0]
+        return 1000 * hits // billed if billed >= _TELLING else None
+
+    def end_batch_items(
+        self, batch: int, outcome: str, reason: str, *, in_doubt: bool = False
+    ) -> list[int]:
+        """End the items of a batch that have no result; ``in_doubt`` says that they may have been billed."""
         with self.step() as db:
             found = db.execute(
-                "UPDATE items SET state = 'done', outcome = ?, reason = ? "
+                "UPDATE items SET state = 'done', outcome = ?, reason = ?, doubt = ? * bound "
                 "WHERE batch = ? AND state = 'sent' RETURNING n",
-                (outcome, reason, batch),
+                (outcome, reason, int(in_doubt), batch),
             )
             return numbers_of(found)
 

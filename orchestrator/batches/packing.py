@@ -49,6 +49,7 @@ class _Load:
     bound_nanos: int = 0
     largest_nanos: int = 0
     marked: bool = False
+    words: set[str] = field(default_factory=set)
 
 
 def pack(
@@ -118,6 +119,7 @@ def _add(load: _Load, item: Waiting, model: str, size: int, nanos: int, *, with_
     load.bound_nanos += nanos
     load.largest_nanos = max(load.largest_nanos, nanos)
     load.marked |= with_mark
+    load.words.update(item.word.split())
 
 
 def _row(number: int, load: _Load, *, primes: bool) -> BatchRow:
@@ -148,5 +150,6 @@ def _row(number: int, load: _Load, *, primes: bool) -> BatchRow:
         unpriced=0,
         over=0,
         usage="{}",
+        word=" ".join(sorted(load.words)),
         reason="",
     )

@@ -85,6 +85,7 @@ def _judged(
         reason=reason,
         message=None if message is None else to_json(message).decode(),
         posted_nanos=tally.posted_nanos,
+        in_doubt_nanos=tally.in_doubt_nanos,
         usage=to_json(tally.tokens).decode(),
     )
 
@@ -99,22 +100,28 @@ def _paid_before(work: Work, identities: set[str]) -> dict[str, tuple[Judged, in
     An answer that was paid for is in its line. A call that was cut off may have been billed: it is not made again.
     """
     paid: dict[str, list[Line]] = {}
-    open_doubts: dict[str, str] = {}
+    open_doubts: dict[str, Line] = {}
     for line in work.ledger.lines(work.run.scope):
         unit = str(line.note.get("unit", ""))
         if unit not in identities:
             continue
         if line.kind == "doubt":
-            open_doubts[line.hold] = unit
+            open_doubts[line.hold] = line
         elif line.kind == "resolve":
             open_doubts.pop(line.hold, None)
         if line.kind in {"settle", "resolve"} and line.note.get("kept"):
             paid.setdefault(unit, []).append(line)
     numbers = {item[1]: item[0] for item in work.store.direct_items()}
     found = {}
-    for unit in open_doubts.values():
+    for line in open_doubts.values():
+        unit = str(line.note["unit"])
         reason = "a direct call for it was cut off and may have been billed (earmark ledger holds)"
-        found[unit] = (_judged(numbers[unit], Outcome.IN_DOUBT, reason, None, Tally()), 1)
+        found[unit] = (
+            _judged(
+                numbers[unit], Outcome.IN_DOUBT, reason, None, Tally(in_doubt_nanos=line.nanos)
+            ),
+            1,
+        )
     for unit, lines in paid.items():
         message = lines[-1].note["kept"]
         tally = Tally(posted_nanos=sum(line.posted for line in lines))

@@ -24,9 +24,10 @@ CREATE TABLE items (
   n INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, digest TEXT NOT NULL UNIQUE, model TEXT NOT NULL,
   prefix INTEGER NOT NULL, shape INTEGER NOT NULL, at INTEGER NOT NULL, length INTEGER NOT NULL,
   bound INTEGER NOT NULL, bound_marked INTEGER NOT NULL, ttl TEXT, geo TEXT,
+  word TEXT NOT NULL DEFAULT '',
   state TEXT NOT NULL, batch INTEGER, tries INTEGER NOT NULL DEFAULT 0, session INTEGER NOT NULL,
   outcome TEXT, reason TEXT NOT NULL DEFAULT '', via TEXT NOT NULL DEFAULT '', message TEXT,
-  posted INTEGER NOT NULL DEFAULT 0, usage TEXT,
+  posted INTEGER NOT NULL DEFAULT 0, doubt INTEGER NOT NULL DEFAULT 0, usage TEXT,
   CHECK (state IN ('waiting', 'sent', 'again', 'direct', 'done'))
 ) STRICT;
 CREATE INDEX items_waiting ON items (n) WHERE state = 'waiting';
@@ -40,7 +41,7 @@ CREATE TABLE batches (
   direct INTEGER NOT NULL DEFAULT 0, direct_without INTEGER NOT NULL DEFAULT 0,
   results INTEGER NOT NULL DEFAULT 0, billed INTEGER NOT NULL DEFAULT 0, hits INTEGER NOT NULL DEFAULT 0,
   unpriced INTEGER NOT NULL DEFAULT 0, over INTEGER NOT NULL DEFAULT 0, usage TEXT NOT NULL DEFAULT '{}',
-  reason TEXT NOT NULL DEFAULT '',
+  word TEXT NOT NULL DEFAULT '', reason TEXT NOT NULL DEFAULT '',
   CHECK (state IN ('packed', 'held', 'sending', 'submitted', 'read', 'settled', 'void', 'doubt'))
 ) STRICT;
 -- Results that no item of the batch belongs to: they cost money all the same, once.
@@ -92,6 +93,7 @@ class BatchRow:
         results, billed, hits: results so far, those with a cost, those that read from the cache.
         unpriced, over: results whose cost could not be worked out, or was above their bound.
         usage: totals of the token classes, JSON.
+        word: limits of its items that are only the caller's word, apart by blanks.
         reason: why it ended as it did.
     """
 
@@ -121,13 +123,14 @@ class BatchRow:
     unpriced: int
     over: int
     usage: str
+    word: str
     reason: str
 
 
 BATCH_COLUMNS: Final = (
     "n, state, hold, model, items, bytes, bound, largest, marked, primes, key_label, workspace, sending_at, id, "
     "created_at, ended_at, posted, without_cache, direct, direct_without, results, billed, hits, unpriced, over, "
-    "usage, reason"
+    "usage, word, reason"
 )
 
 
@@ -151,6 +154,7 @@ class Waiting:
     length: int
     bound_nanos: int
     bound_marked_nanos: int
+    word: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

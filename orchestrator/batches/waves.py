@@ -19,6 +19,7 @@ from orchestrator.wire.prefixes import counting_body, join, of_json
 from .packing import Pack, Packing, pack
 from .priming import WARM_S, choose
 from .provider import NoAnswer, Refused
+from .repricing import reprice
 from .tables import BatchLife, PrefixRow
 from .work import Work
 
@@ -30,6 +31,7 @@ _SHAPES_TRIED = 50
 _PREFIXES_LOOKED_AT = 50
 _HOLDS_TRIED = 6
 _PRIMES_MAX = 2
+_MANY = 1_000_000
 _LOOK_S = 0.25
 
 
@@ -44,7 +46,8 @@ class Waves:
         self._work = work
         self.choices: list[str] = []
         self._priming: dict[int, frozenset[int]] = {}
-        self._primed: Counter[int] = Counter()
+        #: Batches that went ahead for a prefix in vain.
+        self._vain: Counter[int] = Counter()
         self._trials = 0
 
     async def send(self, under_way: int) -> list[int]:
@@ -57,6 +60,7 @@ class Waves:
         waiting = work.store.waiting_size()[0]
         if not waiting or under_way >= work.settings.open_max:
             return []
+        await reprice(work)
         await self._try_shapes()
         await self._choose_prefixes()
         held: list[int] = []
@@ -69,8 +73,13 @@ class Waves:
 
     def over(self, n: int) -> None:
         """A batch has ended."""
-        for prefix in self._priming.pop(n, ()):
-            self._primed[prefix] += 1
+        prefixes = self._priming.pop(n, frozenset())
+        if prefixes and not self._work.store.batch(n).billed:
+            self._vain.update(prefixes)
+
+    def resume(self, n: int) -> None:
+        """A batch that went ahead is under way since an earlier process."""
+        self._priming[n] = frozenset(self._work.store.prefixes_of(n))
 
     # ---- what goes next -----------------------------------------------------------------------------
 
@@ -251,27 +260,32 @@ class Waves:
         work.run.journal.write("cache_choice", pays=choice.pays, reason=choice.reason)
 
     def _cold_prefixes(self) -> frozenset[int]:
-        """Marked prefixes that have to be primed first; those of too few items are marked no more."""
+        """Marked prefixes that have to be primed first; where marks don't pay (any more) they are dropped."""
         work = self._work
         counts = work.store.prefix_counts()
         being_primed = frozenset().union(*self._priming.values())
+        seen = work.store.hits_seen()
+        expected = work.settings.hits_permille
         cold = set()
         for n, row in work.store.prefixes(list(counts)[: 10 * _PREFIXES_LOOKED_AT]).items():
-            is_warm = row.warm_at is not None and work.now() - row.warm_at < WARM_S
-            if row.choice != "mark" or is_warm or n in being_primed:
+            if row.choice != "mark" or n in being_primed:
                 continue
-            rates = work.run.prices.rates(
-                row.model, work.settings.now(), tier="batch", prompt_tokens=row.tokens or 0
-            )
-            choice = choose(
-                tokens=row.tokens or 0,
-                items=counts[n],
-                minimum=0,
-                rates=rates,
-                hits_permille=work.settings.hits_permille,
-            )
-            if choice.pays and self._primed[n] < _PRIMES_MAX:
-                cold.add(n)
-            elif row.warm_at is None or self._primed[n] >= _PRIMES_MAX or not choice.pays:
+            is_warm = row.warm_at is not None and work.now() - row.warm_at < WARM_S
+            hits = expected if seen is None else min(expected, seen)
+            # The write that warms it is paid for already while it is warm.
+            pays = self._would_pay(row, _MANY if is_warm else counts[n], hits)
+            if not pays or self._vain[n] >= _PRIMES_MAX:
                 work.store.choose_prefix(n, "plain", row.tokens)
+            elif not is_warm:
+                cold.add(n)
         return frozenset(cold)
+
+    def _would_pay(self, row: PrefixRow, items: int, hits_permille: int) -> bool:
+        tokens = row.tokens or 0
+        rates = self._work.run.prices.rates(
+            row.model, self._work.settings.now(), tier="batch", prompt_tokens=tokens
+        )
+        choice = choose(
+            tokens=tokens, items=items, minimum=0, rates=rates, hits_permille=hits_permille
+        )
+        return choice.pays

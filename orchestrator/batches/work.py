@@ -98,7 +98,9 @@ class Work:
 
     def hold_request(self, row: BatchRow, *, wait: bool) -> HoldRequest:
         """What is asked of the ledger for a batch, by the id that is on record."""
-        note = {"via": "batch", "batch": row.n}
+        note: dict[str, Any] = {"via": "batch", "batch": row.n}
+        if row.word:
+            note["caller_word"] = row.word.split()
         made = self.ledger.request(
             row.bound_nanos,
             scope=self.run.scope,

@@ -88,7 +88,7 @@ class Room:
         if self._bytes > self._max_bytes:
             raise Refused(
                 "too_large",
-                f"more than {self._max_bytes:,} bytes of text; split it, or raise the limit",
+                f"more than {self._max_bytes:,} bytes of text; split it, or raise max_bytes",
             )
         return text
 
@@ -103,7 +103,7 @@ def _pdf(content: bytes, room: Room) -> str:
     if pages > room.max_pages:
         raise Refused(
             "too_large",
-            f"a PDF of {pages:,} pages, the limit is {room.max_pages:,}; split it, or raise the limit",
+            f"a PDF of {pages:,} pages, the limit is {room.max_pages:,}; split it, or raise max_pages",
         )
     texts = [room.take(page.extract_text()) for page in reader.pages]
     if not any(text.strip() for text in texts):

@@ -214,5 +214,5 @@ def _taken(descriptor: int, limit: int) -> bytes:
 
 def _too_large(size: int, limit: int, *, at_least: bool = False) -> Refused:
     held = f"at least {size:,}" if at_least else f"{size:,}"
-    reason = f"{held} bytes, the limit is {limit:,}; split it, or raise the limit"
+    reason = f"{held} bytes, the limit is {limit:,}; split it, or raise max_bytes"
     return Refused(outcome="too_large", reason=reason)

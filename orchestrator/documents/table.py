@@ -99,7 +99,7 @@ class Table:
         """The text as UTF-8, if it can be sent."""
         data = text.replace("\x00", "\ufffd").encode("utf-8", "replace")
         if len(data) > self._max_bytes:
-            reason = f"{len(data):,} bytes, the limit is {self._max_bytes:,}; shorten it, or raise the limit"
+            reason = f"{len(data):,} bytes, the limit is {self._max_bytes:,}; shorten it, or raise max_bytes"
             return Refused(outcome="too_large", reason=reason)
         if not text.strip():
             return Refused(outcome="empty", reason="the row has no text")

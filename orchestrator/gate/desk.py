@@ -17,6 +17,7 @@ from .errors import NestedTooDeep
 from .headers import RateHeaders
 from .lease import Lease
 from .order import Order
+from .rate import Charge
 from .statistics import GateStatistics
 from .waiters import Request, Turn, Waiter
 
@@ -112,7 +113,8 @@ class Desk:
             raise RuntimeError(msg)
         now = self.clock.monotonic()
         group = lease.group
-        charge = group.rate.expect(input_tokens=tokens[0], output_tokens=tokens[1])
+        estimate = Charge(input_tokens=tokens[0], output_tokens=tokens[1])
+        charge = group.rate.expect(estimate)
         opens = max(group.paused_until, group.rate.ready_at(now, charge))
         if deadline is not None:
             self._order.check_deadline(group, deadline, opens, now)
@@ -121,7 +123,7 @@ class Desk:
         if not group.for_rate and opens <= now:
             self._order.leave(lease, charge, now)
             return None
-        request = Request(group=group, deadline=deadline, lease=lease, charge=charge)
+        request = Request(group=group, deadline=deadline, lease=lease, estimate=estimate)
         waiter = make(next(self._seq), request)
         lease.waiter = waiter
         self._order.enqueue(group.for_rate, waiter)
@@ -136,7 +138,7 @@ class Desk:
             waiter.turn = Turn.FAILED
         elif waiter.turn is Turn.GRANTED and lease is not None:
             waiter.turn = Turn.FAILED
-            if request.charge is None:
+            if request.estimate is None:
                 self.close(lease)
             elif lease.charge is not None:
                 lease.group.rate.give_back(lease.charge, request=True)
@@ -156,13 +158,14 @@ class Desk:
         now, wall_s = self.clock.monotonic(), self.clock.time()
         group = lease.group
         lease.status = status
-        group.learn(said, now, wall_s)
+        group.learn(said, now, wall_s, sent_at=lease.sent_at, taken=lease.taken)
         if status == 429:
             group.throttle(
                 now,
                 wall_s,
                 sent_at=lease.sent_at,
                 retry_after_s=said.retry_after_s,
+                short=group.rate.is_short(lease.charge, said.remaining),
                 jitter=self._jitter(),
             )
             self._order.fail_hopeless(group, now)
@@ -181,7 +184,7 @@ class Desk:
         before = lease.charge
         if before is not None:
             lease.charge = before.corrected(lease.input_tokens, lease.output_tokens)
-            lease.group.rate.give_back(before.minus(lease.charge), request=False)
+            lease.group.rate.give_back(before.minus(lease.charge))
         if not lease.is_open:
             self._learn(lease)
         self._order.pump()
@@ -204,7 +207,7 @@ class Desk:
             )
         uncounted = lease.input_tokens is None and lease.output_tokens is None
         if lease.status >= 400 and uncounted and lease.charge is not None:
-            lease.group.rate.give_back(lease.charge, request=False)  # an error counts no tokens
+            lease.group.rate.give_back(lease.charge, refused=True)  # an error counts no tokens
             lease.charge = None
         self._learn(lease)
         self._order.pump()

@@ -6,6 +6,7 @@ tasks and threads started inside an open call count as its holder too.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ class Lease:
         is_paced: it has asked for the rate.
         estimated_input: what the caller thought, in tokens.
         charge: what it has taken from the rate.
+        taken: per kind, all that the group had taken when it left.
         input_tokens, output_tokens: what really counted; None until known.
         status: the last status that was seen; 0 for none.
         is_learned: its counts have gone into the averages.
@@ -51,6 +53,7 @@ class Lease:
         "output_tokens",
         "sent_at",
         "status",
+        "taken",
         "waiter",
     )
 
@@ -66,6 +69,7 @@ class Lease:
         self.is_paced = False
         self.estimated_input = 0.0
         self.charge: Charge | None = None
+        self.taken: Mapping[str, float] = {}
         self.input_tokens: float | None = None
         self.output_tokens: float | None = None
         self.status = 0

@@ -71,11 +71,13 @@ class Order:
     def _let_leave(self, group: GroupState, now: float) -> None:
         while group.paused_until <= now:
             waiter = self._first_awake(group.for_rate)
-            if waiter is None or waiter.lease is None or waiter.request.charge is None:
+            if waiter is None or waiter.lease is None or waiter.request.estimate is None:
                 return
-            if group.rate.ready_at(now, waiter.request.charge) > now:
+            # Not when it came: what the answers since have taught counts for those who wait too.
+            charge = group.rate.expect(waiter.request.estimate)
+            if group.rate.ready_at(now, charge) > now:
                 return
-            self.leave(waiter.lease, waiter.request.charge, now)
+            self.leave(waiter.lease, charge, now)
             self._grant(waiter, waiter.lease)
 
     def _admit(self, now: float) -> None:
@@ -129,7 +131,7 @@ class Order:
 
     def leave(self, lease: Lease, charge: Charge, now: float) -> None:
         """Take from the rate; the call goes now."""
-        lease.group.rate.take(charge)
+        lease.taken = lease.group.rate.take(charge)
         lease.charge = charge
         lease.sent_at = now
 
@@ -214,9 +216,9 @@ class Order:
             if (
                 group.for_rate
                 and (waiter := self._first_awake(group.for_rate))
-                and waiter.request.charge
+                and waiter.request.estimate
             ):
-                ready = group.rate.ready_at(now, waiter.request.charge)
+                ready = group.rate.ready_at(now, group.rate.expect(waiter.request.estimate))
                 times.append(max(ready, group.paused_until))
         when = min(times, default=None)
         if when is None or (self._alarm_at is not None and self._alarm_at <= when):

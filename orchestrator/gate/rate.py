@@ -18,17 +18,28 @@ _DEPTH_S = 60.0
 _DEPTH_MIN_S = 1.0
 #: Seconds' worth that given-back tokens may fill it to.
 _REFUND_S = 5.0
+#: Headers round what is left of tokens to this.
+_ROUNDING = 1000
 #: Due within this time counts as due: an alarm's rounding must not ring twice.
 _SLACK_S = 1e-4
 #: Output of a call before the group has answered anything. ``max_tokens`` is no guide: it is not
 #: counted.
 _FIRST_OUTPUT_TOKENS = 500.0
+#: Input tokens a minute that are assumed until the first answer: the lowest documented limit (Fable
+#: 5 in the tier Start, August 2026). Otherwise the first calls of a process would all leave at once.
+_FIRST_INPUT_PER_MINUTE = 500_000
 #: Weight of the past against each new call in running averages.
 _MEMORY = 0.95
-#: A 429 within known limits means that somebody else uses them too: take less, and creep back.
-_SHARE_CUT = 0.8
+#: A 429 within known limits is either an error of ours or means that somebody else uses them too:
+#: one that comes alone costs little, each that follows within the time of recovery costs more.
+_SHARE_CUT_FIRST = 0.05
+_SHARE_CUT_AGAIN = 0.2
 _SHARE_MIN = 0.05
-_SHARE_GROWTH_PER_S = 0.004
+_SHARE_AGAIN_S = 10.0
+#: Seconds in which a cut is made up for: fast at first, slow near where it failed, then faster again.
+_SHARE_RECOVERY_S = 30.0
+#: The most that is taken once a 429 has come: what is left makes up for errors that would add up.
+_SHARE_MOST = 0.98
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +73,7 @@ class Bucket:
     and is taken to be shallower with each 429.
     """
 
-    __slots__ = ("_asked", "_at", "_depth", "_depth_s", "_level", "_per_s")
+    __slots__ = ("_asked", "_at", "_depth", "_depth_s", "_level", "_per_s", "taken")
 
     def __init__(self, per_minute: float, now: float, *, level: float) -> None:
         self._per_s = per_minute / 60
@@ -71,6 +82,7 @@ class Bucket:
         self._depth = self._per_s * _DEPTH_S
         self._asked = 0.0
         self._at = now
+        self.taken = 0.0
 
     @property
     def capacity(self) -> float:
@@ -92,7 +104,16 @@ class Bucket:
     def set_rate(self, per_minute: float, now: float) -> None:
         """Refill at another rate from now on."""
         self.refill(now)
+        is_lower = per_minute / 60 < self._per_s
         self._per_s = per_minute / 60
+        if is_lower:
+            self._level = min(self._level, self.capacity)
+
+    def correct_rate(self, per_minute: float, now: float) -> None:
+        """This has been the rate all the time: what was taken stays taken."""
+        gone = self._per_s * _DEPTH_S - self._depth
+        self.set_rate(per_minute, now)
+        self._depth = self._per_s * _DEPTH_S - gone
 
     def ready_at(self, now: float, need: float) -> float:
         """When a call that needs this much may go, if nobody else takes before."""
@@ -109,20 +130,24 @@ class Bucket:
         """Take, into debt if need be."""
         self._level -= amount
         self._depth -= amount
+        self.taken += amount
 
-    def give_back(self, amount: float) -> None:
-        """Give back what was taken too much."""
-        ceiling = max(self._level, self._per_s * _REFUND_S, self.capacity)
+    def give_back(self, amount: float, *, refused: bool = False) -> None:
+        """Give back what was taken too much; of what was refused, no more than makes a burst."""
+        spare_s = 0.0 if refused else min(_REFUND_S, self._depth_s - CAPACITY_S)
+        ceiling = max(self._level, self._per_s * spare_s, self.capacity)
         self._level = min(self._level + amount, ceiling)
         self._depth = min(self._depth + amount, max(self._depth, self._deepest()))
+        self.taken -= amount
 
-    def lower_to(self, remaining: float) -> None:
+    def lower_to(self, remaining: float, *, taken: float, age_s: float) -> None:
         """The server has less than we saved up: no burst. Half stays: its word may be old.
 
         (At the limit the level is near zero anyway; taking that as well would starve us by our own
-        echo.)
+        echo. For the same reason what came in since its word and what left since are counted.)
         """
-        self._level = min(self._level, max(remaining, self.capacity / 2))
+        left = remaining + age_s * self._per_s - (self.taken - taken)
+        self._level = min(self._level, max(left, self.capacity / 2))
 
     def make_shallower(self) -> None:
         """The server said no within its limit: it saves up less than we thought."""
@@ -142,19 +167,26 @@ class Rate:
     """The buckets of a group, what its calls are expected to use, and its share of the limits."""
 
     __slots__ = (
+        "_assumed",
         "_buckets",
         "_charged",
         "_counted",
         "_limits",
         "_mean_output",
-        "_share",
         "_share_at",
+        "_share_cut",
+        "_share_cut_at",
+        "_share_goal",
     )
 
-    def __init__(self) -> None:
-        self._buckets: dict[str, Bucket] = {}
+    def __init__(self, now: float) -> None:
+        first = Bucket(_FIRST_INPUT_PER_MINUTE, now, level=_FIRST_INPUT_PER_MINUTE)
+        self._buckets: dict[str, Bucket] = {INPUT_TOKENS: first}
+        self._assumed = True
         self._limits: dict[str, int] = {}
-        self._share = 1.0
+        self._share_goal = 1.0
+        self._share_cut = 0.0
+        self._share_cut_at: float | None = None
         self._share_at = 0.0
         self._charged = 0.0
         self._counted = 0.0
@@ -169,15 +201,25 @@ class Rate:
         """Set or change the limit of one kind."""
         self._limits[kind] = per_minute
         bucket = self._buckets.get(kind)
+        if kind == INPUT_TOKENS and self._assumed and bucket is not None:
+            self._assumed = False
+            bucket.correct_rate(per_minute * self.share(now), now)
+            return
         if bucket is None:
             # One request to begin with, so that a process's first calls come one by one.
             level = 1.0 if kind == REQUESTS else float(per_minute)
-            self._buckets[kind] = Bucket(per_minute * self._share, now, level=level)
+            self._buckets[kind] = Bucket(per_minute * self.share(now), now, level=level)
         else:
-            bucket.set_rate(per_minute * self._share, now)
+            bucket.set_rate(per_minute * self.share(now), now)
 
-    def expect(self, *, input_tokens: float, output_tokens: float) -> Charge:
-        """What a call with these estimates is likely to count, by what earlier calls did.
+    def answered(self) -> None:
+        """A call was answered well: a limit that its headers did not name is assumed no longer."""
+        if self._assumed:
+            self._assumed = False
+            del self._buckets[INPUT_TOKENS]
+
+    def expect(self, estimate: Charge) -> Charge:
+        """What a call with this estimate is likely to count, by what earlier calls did.
 
         Input estimates are corrected by the measured ratio of counted to estimated tokens (cached
         reads do not count, and bounds by bytes are high); output is the running mean, never above
@@ -186,8 +228,8 @@ class Rate:
         ratio = self._counted / self._charged if self._charged > 0 else 1.0
         mean = _FIRST_OUTPUT_TOKENS if self._mean_output is None else self._mean_output
         return Charge(
-            input_tokens=input_tokens * min(2.0, max(0.01, ratio)),
-            output_tokens=min(output_tokens, mean),
+            input_tokens=estimate.input_tokens * min(2.0, max(0.01, ratio)),
+            output_tokens=min(estimate.output_tokens, mean),
         )
 
     def learn_input(self, *, estimated: float, counted: float) -> None:
@@ -210,35 +252,68 @@ class Rate:
             ready = max(ready, bucket.ready_at(now, _need(charge, kind)))
         return ready if ready - now > _SLACK_S else now
 
-    def take(self, charge: Charge) -> None:
-        """A call goes: take its request and its tokens."""
+    def take(self, charge: Charge) -> Mapping[str, float]:
+        """A call goes: take its request and its tokens; per kind, all that was taken so far."""
         for kind, bucket in self._buckets.items():
             bucket.take(_need(charge, kind))
+        return {kind: bucket.taken for kind, bucket in self._buckets.items()}
 
-    def give_back(self, charge: Charge, *, request: bool) -> None:
-        """A call did not go (``request``), or counted less; negative parts take more."""
+    def give_back(self, charge: Charge, *, request: bool = False, refused: bool = False) -> None:
+        """A call did not go (``request``), was ``refused``, or counted less; negative: takes more."""
         for kind, bucket in self._buckets.items():
             if kind != REQUESTS:
-                bucket.give_back(_need(charge, kind))
+                bucket.give_back(_need(charge, kind), refused=refused)
             elif request:
                 bucket.give_back(1.0)
 
-    def hint(self, remaining: Mapping[str, int], now: float) -> None:
-        """What the server says is left; used only where it is less than we think."""
+    def hint(
+        self, remaining: Mapping[str, int], now: float, *, taken: Mapping[str, float], age_s: float
+    ) -> None:
+        """What the server says is left; used only where it is less than we think.
+
+        Args:
+            remaining: per kind, as a response says.
+            taken: per kind, all that was taken when its call left, this included.
+            age_s: seconds since then.
+        """
         for kind in KINDS:
             bucket = self._buckets.get(kind)
             if bucket is not None and kind in remaining:
                 bucket.refill(now)
-                bucket.lower_to(remaining[kind])
+                known = kind in taken
+                bucket.lower_to(
+                    remaining[kind],
+                    taken=taken[kind] if known else bucket.taken,
+                    age_s=age_s if known else 0.0,
+                )
+
+    def is_short(self, charge: Charge | None, remaining: Mapping[str, int]) -> bool | None:
+        """Was this what a refused call lacked? None if its answer doesn't say what is left."""
+        if charge is None or not self._limits.keys() <= remaining.keys() or not remaining:
+            return None
+        return any(
+            left < _need(charge, kind) + (0 if kind == REQUESTS else _ROUNDING)
+            for kind, left in remaining.items()
+        )
 
     def share(self, now: float) -> float:
         """The part of the limits that is used at present."""
-        return min(1.0, self._share + max(0.0, now - self._share_at) * _SHARE_GROWTH_PER_S)
+        if self._share_cut_at is None:
+            return 1.0
+        # A cubic, as TCP has it: most of the time is spent just below where the last 429 came.
+        way = max(0.0, now - self._share_cut_at) / _SHARE_RECOVERY_S - 1.0
+        share = self._share_goal * (1.0 + self._share_cut * way**3)
+        return min(_SHARE_MOST, max(_SHARE_MIN, share))
 
     def cut_share(self, now: float) -> None:
         """An episode of 429 began although we kept within the limits."""
-        if self._buckets:
-            self._set_share(max(_SHARE_MIN, self.share(now) * _SHARE_CUT), now)
+        if self._limits:
+            last = self._share_cut_at
+            again = last is not None and now - last < _SHARE_AGAIN_S
+            self._share_goal = self.share(now)
+            self._share_cut = _SHARE_CUT_AGAIN if again else _SHARE_CUT_FIRST
+            self._share_cut_at = now
+            self._apply_share(now)
         for bucket in self._buckets.values():
             bucket.make_shallower()
 
@@ -249,13 +324,14 @@ class Rate:
 
     def _grow_share(self, now: float) -> None:
         # Once a second: a rate that changes with every call would be arithmetic for nothing.
-        if self._share < 1.0 and now - self._share_at >= 1.0:
-            self._set_share(self.share(now), now)
+        if self._share_cut_at is not None and now - self._share_at >= 1.0:
+            self._apply_share(now)
 
-    def _set_share(self, share: float, now: float) -> None:
-        self._share, self._share_at = share, now
+    def _apply_share(self, now: float) -> None:
+        self._share_at = now
         for kind, bucket in self._buckets.items():
-            bucket.set_rate(self._limits[kind] * share, now)
+            limit = self._limits.get(kind, _FIRST_INPUT_PER_MINUTE)
+            bucket.set_rate(limit * self.share(now), now)
 
 
 def _need(charge: Charge, kind: str) -> float:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Mapping
 
 from .concurrency import AdaptiveWidth
 from .headers import RateHeaders
@@ -45,7 +46,7 @@ class GroupState:
         self.name = name
         self.lane = lane
         self.width = AdaptiveWidth(width)
-        self.rate = Rate()
+        self.rate = Rate(now)
         self.in_use = 0
         self.admitted = 0
         self.throttled = 0
@@ -54,6 +55,7 @@ class GroupState:
         self.for_rate: OrderedDict[int, Waiter] = OrderedDict()
         self._configured = configured
         self._cut_at = -1.0
+        self._known_at: float | None = None
         self._full_at = -1.0
         self._strikes = 0
         self._history: deque[LimitChange] = deque(maxlen=_HISTORY)
@@ -80,6 +82,7 @@ class GroupState:
     def succeed(self, now: float, *, entered_at: float, sent_at: float) -> None:
         """A call was answered well."""
         full = self._full_at >= entered_at or bool(self.for_slot)
+        self.rate.answered()
         # Where calls wait for the rate, more width would only lengthen that queue.
         self.width.succeed(now, fully_used=full and not self.for_rate)
         if sent_at > self._cut_at:
@@ -92,6 +95,7 @@ class GroupState:
         *,
         sent_at: float,
         retry_after_s: float | None,
+        short: bool | None,
         jitter: float,
     ) -> None:
         """A call was answered 429: pause everyone here; cut once for all calls sent before the cut.
@@ -99,13 +103,16 @@ class GroupState:
         Args:
             sent_at: when that call left.
             retry_after_s: what the server said; the pause lasts at least that long.
+            short: whether the rate was what it lacked, see ``Rate.is_short``.
             jitter: from 0 to 1; stretches the pause, so that processes do not return together.
         """
         self.throttled += 1
         episode = sent_at > self._cut_at
         if episode:
             self._cut_at = now
-            self._cut(now, wall_s)
+            # A call that left before this limit was known says nothing about our share of it.
+            within = self._known_at is not None and sent_at >= self._known_at
+            self._cut(now, wall_s, share=within and short is not False, width=short is not True)
         if retry_after_s is not None:
             pause = retry_after_s
         elif episode:
@@ -119,14 +126,27 @@ class GroupState:
         self.rate.empty_until(self.paused_until)
         self.width.pause_until(self.paused_until)
 
-    def learn(self, said: RateHeaders, now: float, wall_s: float) -> None:
-        """Take over the limits that a response names, and its remainders as a hint."""
+    def learn(
+        self,
+        said: RateHeaders,
+        now: float,
+        wall_s: float,
+        *,
+        sent_at: float,
+        taken: Mapping[str, float],
+    ) -> None:
+        """Take over the limits that a response names, and its remainders as a hint.
+
+        Args:
+            sent_at: when that call left.
+            taken: what had been taken from the rate by then, see ``Rate.take``.
+        """
         for kind, per_minute in said.limits.items():
             configured = self._configured.get(kind)
             effective = per_minute if configured is None else min(per_minute, configured)
             if self.rate.limits.get(kind) != effective:
                 self._set_limit(kind, effective, now, wall_s, "response header")
-        self.rate.hint(said.remaining, now)
+        self.rate.hint(said.remaining, now, taken=taken, age_s=now - sent_at)
 
     def statistics(self, now: float) -> GroupStatistics:
         """A snapshot."""
@@ -147,13 +167,15 @@ class GroupState:
             history=tuple(self._history),
         )
 
-    def _cut(self, now: float, wall_s: float) -> None:
-        width, share = self.width.now, self.rate.share(now)
-        self.width.cut(now)
-        self.rate.cut_share(now)
+    def _cut(self, now: float, wall_s: float, *, share: bool, width: bool) -> None:
+        old_width, old_share = self.width.now, self.rate.share(now)
+        if width:
+            self.width.cut(now)
+        if share:
+            self.rate.cut_share(now)
         for kind, before, after in (
-            ("width", width, self.width.now),
-            ("share", share, self.rate.share(now)),
+            ("width", old_width, self.width.now),
+            ("share", old_share, self.rate.share(now)),
         ):
             if before != after:
                 self._note(kind, before, after, wall_s, "status 429")
@@ -162,6 +184,7 @@ class GroupState:
         self, kind: str, per_minute: int, now: float, wall_s: float, reason: str
     ) -> None:
         self._note(kind, self.rate.limits.get(kind), per_minute, wall_s, reason)
+        self._known_at = now
         self.rate.limit(kind, per_minute, now)
 
     def _note(

@@ -35,14 +35,14 @@ class Request:
         deadline: when it gives up, in monotonic seconds; None for never.
         held: open slots that the caller holds already, outermost first.
         lease: the slot that wants to leave; None when a slot is what is asked for.
-        charge: what leaving takes from the rate.
+        estimate: what the caller thinks that leaving takes from the rate; None for a slot.
     """
 
     group: GroupState
     deadline: float | None
     held: tuple[Lease, ...] = ()
     lease: Lease | None = None
-    charge: Charge | None = None
+    estimate: Charge | None = None
 
 
 class Waiter:

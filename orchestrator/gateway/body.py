@@ -43,6 +43,8 @@ async def read_body(http: web.BaseRequest, *, limit: int, within_s: float) -> by
         if isinstance(transport, asyncio.WriteTransport):
             transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     try:
+        if http.content.is_eof():  # it came together with its head: no timer is needed
+            return await http.read()
         async with asyncio.timeout(within_s):
             return await http.read()
     except web.HTTPRequestEntityTooLarge:

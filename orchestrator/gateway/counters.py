@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from budgets.records import Ending
 from orchestrator.attempt import Attempt
 
-#: Seconds; from a call that nothing delays to one that waits for money.
-_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 20, 60, 240)
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
@@ -52,12 +50,7 @@ class Counters:
         self._overruns = Counter(
             "earmark_gateway_overruns", "Real costs above their holds.", registry=registry
         )
-        self._wait = Histogram(
-            "earmark_gateway_admission_seconds",
-            "From the request to its hold and its turn.",
-            buckets=_BUCKETS,
-            registry=registry,
-        )
+        self._labelled: dict[tuple[Counter, str], Counter] = {}
         gauges = {
             "under_way": ("Metered requests under way.", under_way),
             "waiting": ("Requests that wait for held money.", waiting),
@@ -70,25 +63,28 @@ class Counters:
 
     def came(self, route: str) -> None:
         """A request came in."""
-        self._requests.labels(route).inc()
+        self._inc(self._requests, route)
 
     def refused(self, reason: str) -> None:
         """It got a reply of ours."""
-        self._refused.labels(reason).inc()
-
-    def admitted(self, after_s: float) -> None:
-        """It may leave."""
-        self._wait.observe(after_s)
+        self._inc(self._refused, reason)
 
     def ended(self, attempt: Attempt, ending: Ending) -> None:
         """A hold ended."""
-        self._ended.labels(ending.kind).inc()
+        self._inc(self._ended, ending.kind)
         if ending.kind == "settle":
             self._posted.inc(ending.nanos / 1e9)
             if ending.nanos > attempt.held_nanos:
                 self._overruns.inc()
         elif ending.kind == "doubt":
             self._doubt.inc(attempt.held_nanos / 1e9)
+
+    def _inc(self, counter: Counter, label: str) -> None:
+        # Looking a labelled counter up anew costs as much as pricing a request.
+        found = self._labelled.get((counter, label))
+        if found is None:
+            found = self._labelled[counter, label] = counter.labels(label)
+        found.inc()
 
     def page(self) -> bytes:
         """Everything, as Prometheus reads it."""

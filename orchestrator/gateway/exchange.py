@@ -1,7 +1,7 @@
 """One metered request from its arrival to the end of its hold, whether its client stays or not.
 
-The way of its money is ``metering``'s, the same as in process. It runs in a task of its own, in the context
-of its lease: a client that leaves before anything was sent gives up its place; one that leaves later is
+The way of its money is ``metering``'s, the same as in process. It runs in the server's task for this request,
+in the context of its lease: a client that leaves before anything was sent gives up its place; one that leaves later is
 forgotten, and the answer is read to its end.
 """
 
@@ -29,7 +29,7 @@ from orchestrator.gate import NestedTooDeep, RateDeadline
 from orchestrator.wire import Reading
 from orchestrator.wire.counts import read_count
 
-from .attribution import Caller
+from .attribution import NOBODY, Caller
 from .body import LARGE, read_json
 from .passing import BadHeader, betas_of, to_client, to_upstream
 from .patience import Patience
@@ -60,10 +60,11 @@ class Exchange:
     """One request to ``/v1/messages`` and its answer.
 
     Attributes:
-        task: does it; set by whoever starts it.
+        task: does it; the server's own for this request.
         is_sent: its first byte can have left.
         is_alone: nobody listens any more.
         writing_since: when a write to the client began that has not ended, in seconds of the loop; 0 for none.
+        waits_until: when it gives up waiting for held money, in seconds of the loop; 0 while it does not wait.
     """
 
     __slots__ = (
@@ -73,6 +74,7 @@ class Exchange:
         "_gateway",
         "_headers",
         "_http",
+        "_is_late",
         "_lease",
         "_patience",
         "_raw",
@@ -80,6 +82,7 @@ class Exchange:
         "is_alone",
         "is_sent",
         "task",
+        "waits_until",
         "writing_since",
     )
 
@@ -93,14 +96,16 @@ class Exchange:
         self._raw = raw
         self._body: dict[str, Any] = {}
         self._headers: CIMultiDict[str] = CIMultiDict()
-        self._accounts: tuple[Account, ...] = (lease.account,)
+        self._accounts: tuple[Account, ...] = lease.accounts_of(NOBODY)
         self._patience: Patience | None = None
         #: The response, if the client got its headers while it waited.
         self._begun: web.StreamResponse | None = None
-        self.task: asyncio.Task[web.StreamResponse] | None = None
+        self._is_late = False
+        self.task = asyncio.current_task()
         self.is_sent = False
         self.is_alone = False
         self.writing_since = 0.0
+        self.waits_until = 0.0
 
     # ---- the client may leave ---------------------------------------------------------------------
 
@@ -121,11 +126,20 @@ class Exchange:
             transport.abort()
         self.client_left()
 
+    def wait_no_longer(self) -> None:
+        """It has waited long enough for held money."""
+        if self.task is not None and self.waits_until:
+            self.waits_until = 0.0
+            self._is_late = True
+            self.task.cancel()
+
     # ---- its way ----------------------------------------------------------------------------------
 
     async def run(self) -> web.StreamResponse:
         """Do it. Returns the response to the client, or, where nobody listens, one that goes nowhere."""
         self._lease.begin(self)
+        for variable, value in self._lease.context.items():
+            variable.set(value)  # the task, and so its context, is this request's own
         try:
             return await self._answer()
         except Refusal as refusal:
@@ -204,12 +218,16 @@ class Exchange:
 
     async def _hold(self, attempt: Attempt, caller: Caller, wait_s: float) -> None:
         metering = self._lease.metering
+        self.waits_until = asyncio.get_running_loop().time() + wait_s
         try:
-            async with asyncio.timeout(wait_s):
-                await metering.hold_async(attempt, lambda: self._counted(attempt.reading))
+            await metering.hold_async(attempt, lambda: self._counted(attempt.reading))
             return
-        except TimeoutError:
-            pass
+        except asyncio.CancelledError:
+            here = asyncio.current_task()
+            if not self._is_late or here is None or here.uncancel():
+                raise
+        finally:
+            self.waits_until = 0.0
         # The ledger's own words about what is in the way, or the hold after all.
         asked = metering.request(attempt, attempt.reading.shape, latch=False)
         try:
@@ -259,7 +277,7 @@ class Exchange:
                 return await relay(self, attempt, self._http, response, begun)
             return await self._whole(attempt, response, begun)
         except (UpstreamFault, aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise await self._failed(attempt, error) from None
+            raise self._failed(attempt, error) from None
         except BaseException as error:
             attempt.abandon(error)
             raise
@@ -267,7 +285,7 @@ class Exchange:
             if response is not None:
                 response.close()
 
-    async def _failed(self, attempt: Attempt, error: BaseException) -> Refusal:
+    def _failed(self, attempt: Attempt, error: BaseException) -> Refusal:
         """No answer, or no whole one: how its hold ends, and what the client hears."""
         sent = True
         cause: BaseException = error
@@ -275,7 +293,7 @@ class Exchange:
             sent = attempt.was_sent = error.sent
             cause = error.__cause__ or error
         if not attempt.ended:
-            await self._lease.metering.end_async(attempt, attempt.of_failure(cause))
+            self._lease.metering.end_soon(attempt, attempt.of_failure(cause))
         said = "it may have been billed, so its hold is in doubt" if sent else "nothing was sent"
         name = type(cause).__name__
         return Refusal(502, f"the upstream gave no answer ({name}); {said}", reason="upstream")
@@ -290,7 +308,7 @@ class Exchange:
         body = await response.read()
         said = _unpacked(body, response.headers)
         ending, _ = attempt.of_answer(response.status, said, response.headers)
-        await self._lease.metering.end_async(attempt, ending)
+        self._lease.metering.end_soon(attempt, ending)
         # Nothing of it is needed again: the connection may serve the next request.
         response.release()
         if begun is not None:

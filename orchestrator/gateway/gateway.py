@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import Context, copy_context
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
-from aiohttp import web
-
 from budgets.ledger import Ledger
 from budgets.prices import PriceBook
 from budgets.records import Ending
-from budgets.scopes import Kind, place_of_call, scope
+from budgets.scopes import Kind, join_scope, place_of_call, scope
 from orchestrator.attempt import Attempt
 from orchestrator.errors import ConfigError
 from orchestrator.gate import Gate
@@ -28,7 +27,7 @@ from .clients import Clients
 from .counters import Counters
 from .drains import Drains
 from .exchange import Exchange
-from .lease import Ears, Lease
+from .lease import Account, Ears, Figures, Lease
 from .limits import Limits
 from .listening import Listening, is_loopback
 from .serving import Serving
@@ -37,7 +36,7 @@ from .upstream import Line, Upstream
 
 logger = logging.getLogger("earmark")
 
-_SWEEP_S = 0.5
+_SWEEP_S = 0.25
 
 
 class Gateway:
@@ -55,6 +54,7 @@ class Gateway:
         anonymous: the scope of clients without a token, on loopback and while there are no tokens; ``""``
             lets none in.
         also: a scope whose caps everything with a token must fit under, besides those of its own scope.
+        top: what the scopes of tokens hang below, such as ``simulated``.
         files: pass the Files API on, which all clients would share.
         limits: how patient and how large it is.
 
@@ -76,6 +76,7 @@ class Gateway:
         tokens: Tokens | None = None,
         anonymous: str = "",
         also: str = "",
+        top: str = "",
         files: bool = False,
         limits: Limits | None = None,
     ) -> None:
@@ -95,6 +96,7 @@ class Gateway:
         self._allow = replace(words, set_service_tier=False)
         self._template = Metering(ledger, gate=gate, prices=prices, allow=self._allow)
         self._also = (also,) if also else ()
+        self._top = top
         self._tokens = tokens
         self._stamp: tuple[object, ...] | None = None
         self.clients = Clients()
@@ -107,9 +109,13 @@ class Gateway:
         )
         self.line = Line(upstream)
         self.exchanges: set[Exchange] = set()
+        self._by_connection: dict[object, Exchange] = {}
         self.is_stopping = False
+        self._totals = Account()
         self._anonymous = anonymous if is_loopback(host) else ""
-        self._listening = Listening(Serving(self, files=files), host, port, self.limits)
+        self._listening = Listening(
+            Serving(self, files=files), host, port, self.limits, lost=self._connection_lost
+        )
         self._sweeper: asyncio.Task[None] | None = None
 
     # ---- life -------------------------------------------------------------------------------------
@@ -133,7 +139,8 @@ class Gateway:
             OSError: the port is taken.
             ConfigError: the upstream is this very gateway, or a token's file can't be read.
         """
-        await self._listening.start()
+        # In an empty context: a request belongs to its lease, not to whoever started the gateway.
+        await asyncio.create_task(self._listening.start(), context=Context())
         if self.upstream.url.rstrip("/") == self.url:
             await self._listening.stop()
             raise ConfigError(
@@ -279,11 +286,16 @@ class Gateway:
             places=self.limits.places,
             session_kind=session_kind,
             is_admin=is_admin,
+            totals=self._totals,
             closed=self.clients.forget,
         )
         if identity != "anonymous":
             self.clients.add(made)
         return made
+
+    def figures(self) -> Figures:
+        """What everything that came through has come to until now."""
+        return self._totals.figures()
 
     # ---- looking after ----------------------------------------------------------------------------
 
@@ -295,14 +307,16 @@ class Gateway:
                 self._look_at_tokens()
             except (ConfigError, OSError) as error:
                 logger.error("gateway: %s", error)  # noqa: TRY400 - one sentence, no traceback
-            now = datetime.now(UTC)
+            wall = datetime.now(UTC)
             for lease in self.clients.all():
-                if lease.ends is not None and lease.ends <= now:
+                if lease.ends is not None and lease.ends <= wall:
                     lease.close()
-            stuck = loop.time() - self.limits.write_s
+            now = loop.time()
             for exchange in list(self.exchanges):
-                if 0 < exchange.writing_since < stuck:
+                if 0 < exchange.writing_since < now - self.limits.write_s:
                     exchange.drop_client()
+                if 0 < exchange.waits_until < now:
+                    exchange.wait_no_longer()
 
     def _look_at_tokens(self) -> None:
         """Let in clients whose tokens are new, and shut out those whose tokens were taken back."""
@@ -319,20 +333,22 @@ class Gateway:
                 lease.close()
         for identity, token in tokens.items():
             if identity not in standing:
-                self._standing(token.scope, identity=identity, token=token)
+                self._standing(join_scope(self._top, token.scope), identity=identity, token=token)
         self.clients.needs_key = bool(tokens)
 
-    def begin(self, exchange: Exchange, lease: Lease) -> asyncio.Task[web.StreamResponse]:
-        """Start a request in a task of its own, in the context of its lease."""
-        task = asyncio.get_running_loop().create_task(exchange.run(), context=lease.context.copy())
-        exchange.task = task
+    @contextmanager
+    def under_way(self, exchange: Exchange, connection: object) -> Iterator[None]:
+        """While a request is worked on, whoever looks after the gateway knows it."""
         self.exchanges.add(exchange)
-        task.add_done_callback(lambda _: self.exchanges.discard(exchange))
-        return task
+        self._by_connection[connection] = exchange
+        try:
+            yield
+        finally:
+            self.exchanges.discard(exchange)
+            if self._by_connection.get(connection) is exchange:
+                del self._by_connection[connection]
 
-
-async def serve(gateway: Gateway, stop: asyncio.Event) -> None:
-    """Run a gateway until it is told to stop."""
-    async with gateway:
-        with contextlib.suppress(asyncio.CancelledError):
-            await stop.wait()
+    def _connection_lost(self, connection: object) -> None:
+        exchange = self._by_connection.pop(connection, None)
+        if exchange is not None:
+            exchange.client_left()

@@ -116,6 +116,7 @@ class Lease:
         places: int = 10_000,
         session_kind: Kind = "part",
         is_admin: bool = False,
+        totals: Account | None = None,
         closed: Callable[[Lease], None] | None = None,
     ) -> None:
         self.id = identity or f"L{secrets.token_hex(6)}"
@@ -130,6 +131,7 @@ class Lease:
         self.context = context
         self.family = Family(places)
         self.account = Account()
+        self._totals = () if totals is None else (totals,)
         self._accounts: dict[str, Account] = {}
         self._holding: dict[str, tuple[Account, ...]] = {}
         self._under_way: set[Exchange] = set()
@@ -158,7 +160,8 @@ class Lease:
     def accounts_of(self, caller: Caller) -> tuple[Account, ...]:
         """Everyone whose figures a request of this caller changes."""
         own = self.account_of(caller)
-        return (self.account,) if own is self.account else (self.account, own)
+        mine = (self.account,) if own is self.account else (self.account, own)
+        return (*self._totals, *mine)
 
     def held(self, hold: Hold, accounts: tuple[Account, ...]) -> None:
         """A request of these accounts has a hold."""

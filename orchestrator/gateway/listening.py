@@ -30,9 +30,25 @@ def is_loopback(host: str) -> bool:
 
 
 class Listening:
-    """A server in front of a handler."""
+    """A server in front of a handler.
 
-    def __init__(self, handle: Handle, host: str, port: int, limits: Limits) -> None:
+    Args:
+        handle: answers requests; a client that leaves does not end it.
+        host, port: where; port 0 takes a free one.
+        limits: of connections and bodies.
+        lost: hears of every connection that is gone.
+    """
+
+    def __init__(
+        self,
+        handle: Handle,
+        host: str,
+        port: int,
+        limits: Limits,
+        *,
+        lost: Callable[[object], None],
+    ) -> None:
+        self._lost = lost
         self._handle = handle
         self._host = host
         self._port = port
@@ -50,8 +66,8 @@ class Listening:
         self._server = _Server(
             self._handle,
             most=self._limits.connections,
+            lost=self._lost,
             request_factory=self._request,
-            handler_cancellation=True,
             access_log=None,
             keepalive_timeout=self._limits.idle_s,
             auto_decompress=False,
@@ -117,8 +133,11 @@ class Listening:
 class _Server(web.Server):
     """A server that takes so many connections and no more."""
 
-    def __init__(self, handle: Handle, *, most: int, **options: Any) -> None:
+    def __init__(
+        self, handle: Handle, *, most: int, lost: Callable[[object], None], **options: Any
+    ) -> None:
         super().__init__(handle, **options)
+        self._lost = lost
         self._most = most
 
     def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
@@ -126,3 +145,8 @@ class _Server(web.Server):
         super().connection_made(handler, transport)
         if len(self._connections) > self._most:
             transport.abort()
+
+    def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
+        """One less."""
+        super().connection_lost(handler, exc)
+        self._lost(handler)

@@ -48,17 +48,17 @@ async def relay(
         async for chunk in upstream.content.iter_any():
             ending = eye.take(chunk)
             if ending is not None:
-                await metering.end_async(attempt, ending)
+                metering.end_soon(attempt, ending)
             if not exchange.is_alone:
                 await _to_client(exchange, response.write(chunk))
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         if not attempt.ended:
-            await metering.end_async(attempt, attempt.of_stream(error))
+            metering.end_soon(attempt, attempt.of_stream(error))
         _cut(http)
         return response
     ending = eye.last()
     if ending is not None:
-        await metering.end_async(attempt, ending)
+        metering.end_soon(attempt, ending)
     if not exchange.is_alone:
         await _to_client(exchange, response.write_eof())
     return response

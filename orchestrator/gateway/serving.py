@@ -100,18 +100,17 @@ class Serving:
     async def _message(
         self, http: web.BaseRequest, route: Route, lease: Lease
     ) -> web.StreamResponse:
-        limits = self._gateway.limits
+        gateway, limits = self._gateway, self._gateway.limits
         raw = await read_body(http, limit=limits.body_bytes, within_s=limits.body_s)
-        exchange = Exchange(self._gateway, lease, http, route.target, raw)
-        task = self._gateway.begin(exchange, lease)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            here = asyncio.current_task()
-            if here is not None and not here.cancelling() and self._gateway.is_stopping:
+        exchange = Exchange(gateway, lease, http, route.target, raw)
+        with gateway.under_way(exchange, http.protocol):
+            try:
+                return await exchange.run()
+            except asyncio.CancelledError:
+                here = asyncio.current_task()
+                if exchange.is_alone or not gateway.is_stopping or here is None or here.uncancel():
+                    raise
                 raise stopping() from None  # the request was given up, not its client
-            exchange.client_left()
-            raise
 
     async def _count(self, http: web.BaseRequest, route: Route, lease: Lease) -> web.StreamResponse:
         limits = self._gateway.limits

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .accounting import account_for, message_json, usage_json
 from .api_errors import ApiError
+from .cache import PromptCache
 from .messages import charge, plan_prompt
 from .model import answer
 from .request import MessageRequest, read_request
@@ -42,6 +44,7 @@ class BatchItems:
     def __init__(self, world: World) -> None:
         self._world = world
         self._times: Counter[str] = Counter()
+        self._chance = random.Random(world.settings.seed)
 
     def result(self, item: dict[str, Any], *, version: str, stopped: str | None) -> ItemEnd:
         """Serve one request; ``stopped`` is how it ends without being served."""
@@ -69,7 +72,9 @@ class BatchItems:
         if way and way not in _REPORTED:
             known = ", ".join(sorted({"expired", *_ERRORS, *_REPORTED}))
             raise ApiError(400, f"simulator: batch={way}: the ways are {known}")
-        plan, prompt_tokens = plan_prompt(world, request)
+        # In batches caching is best effort: some requests find nothing, and write it again.
+        hits = self._chance.randrange(1000) < world.settings.batch_hits_permille
+        plan, prompt_tokens = plan_prompt(world, request, None if hits else PromptCache())
         world.cache.begin(plan, world.now())
         said = answer(request, number=number, prompt_tokens=prompt_tokens)
         account = account_for(request, plan, said, batch=way != "standard")

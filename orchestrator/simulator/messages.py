@@ -12,7 +12,7 @@ from aiohttp import web
 
 from .accounting import Account, account_for, message_json, usage_json
 from .api_errors import ApiError
-from .cache import CachePlan
+from .cache import CachePlan, PromptCache
 from .catalog import find
 from .faults import Fault
 from .model import Answer, answer
@@ -115,8 +115,10 @@ def fault_of(kind: str) -> Fault:
         raise ApiError(400, f"simulator: {error}") from None
 
 
-def plan_prompt(world: World, request: MessageRequest) -> tuple[CachePlan, int]:
-    """What the prompt reads and writes of the cache, and its length in tokens.
+def plan_prompt(
+    world: World, request: MessageRequest, cache: PromptCache | None = None
+) -> tuple[CachePlan, int]:
+    """What the prompt reads and writes of the cache (the workspace's), and its length in tokens.
 
     Raises:
         ApiError: 400 if it is longer than the model's context.
@@ -126,7 +128,7 @@ def plan_prompt(world: World, request: MessageRequest) -> tuple[CachePlan, int]:
     total = sum(block.tokens for block in blocks) + tail
     if total > request.spec.context:
         raise ApiError(400, f"prompt is too long: {total} tokens > {request.spec.context} maximum")
-    return world.cache.plan(request, blocks, tail, world.now()), total
+    return (cache or world.cache).plan(request, blocks, tail, world.now()), total
 
 
 def count_tokens(world: World, http: web.BaseRequest, raw: bytes) -> web.Response:

@@ -169,8 +169,8 @@ class Simulator:
             response = await self._route(http, number)
         except ApiError as error:
             response = self._refusal(number, error)
-        except GoneError:
-            # The connection is closed already; this response goes nowhere.
+        except (GoneError, ConnectionError):
+            # The connection is closed already, by us or by a client that left; this response goes nowhere.
             return web.Response()
         except Exception as error:
             # Whatever a client sends, it gets an answer in the API's form.

@@ -24,7 +24,7 @@ from orchestrator.tools import Tool, tool
 from .environment import check_environment
 from .leases import Leases
 from .report import WorkerResult
-from .session_options import PERMISSION_MODES, Subagent, check_extra
+from .session_options import PERMISSION_MODES, Subagent, check_extra, find_cli
 
 #: Looking at files: inside its folder only, unless rules allow more.
 READING = ("Read", "Grep", "Glob")
@@ -143,6 +143,14 @@ class AgentSdkWorker:
     def format(self) -> dict[str, Any] | None:
         """The schema of its answer as the SDK takes it; None for free text."""
         return self._answers.format
+
+    def check_program(self) -> None:
+        """Say now, not at the first task, that its program is not there.
+
+        Raises:
+            ConfigError: the extra is not installed, or there is no Claude Code.
+        """
+        find_cli(self.name, self.cli_path)
 
     def read(self, text: str, structured: Any) -> tuple[Any, str]:
         """An answer as its value, and what is wrong with it (empty if nothing is)."""

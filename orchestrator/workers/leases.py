@@ -98,4 +98,5 @@ async def leased(run: Run, lender: Leases | None) -> AsyncIterator[Lease]:
         yield lease
     finally:
         lease.close()  # first, so that an orphan can't spend
-        await lease.settled(SETTLE_S)
+    # Nobody waits after a cancellation: the gateway itself sees to the rest, and is waited for at the run's end.
+    await lease.settled(SETTLE_S)

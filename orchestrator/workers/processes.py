@@ -80,6 +80,17 @@ class Tree:
             return said if isinstance(said, dict) else None
         return None
 
+    @property
+    def is_lost(self) -> bool:
+        """The supervisor was there, and is gone without a word."""
+        if not self.pid or self.ended is not None:
+            return False
+        root = self.root
+        with contextlib.suppress(psutil.Error):
+            if root is not None and root.is_running():
+                return root.status() == psutil.STATUS_ZOMBIE and self.ended is None
+        return self.ended is None  # it may have been written just now
+
     def adopt(self, pid: int) -> None:
         """The program itself, where it has no supervisor."""
         (self._folder / "pid").write_text(f"{pid}\n", encoding="ascii")

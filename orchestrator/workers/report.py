@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Protocol
 
+from budgets.money import to_decimal
 from orchestrator.performer import AgentResult
 
 
@@ -46,6 +48,11 @@ class Share:
     posted_nanos: int
     in_doubt_nanos: int
     tokens: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def cost(self) -> Decimal:
+        """Dollars posted."""
+        return to_decimal(self.posted_nanos)
 
 
 def shares_of(figures: Figures, names: Mapping[str, str]) -> tuple[Share, ...]:
@@ -109,6 +116,11 @@ class WorkerReport:
     errors: str = ""
     verified: str = ""
     log: Path | None = None
+
+    @property
+    def cli_cost(self) -> Decimal | None:
+        """What the program says itself, in dollars; None if it said nothing."""
+        return None if self.cli_nanos is None else to_decimal(self.cli_nanos)
 
     @property
     def difference_nanos(self) -> int | None:

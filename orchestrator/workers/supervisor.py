@@ -22,7 +22,7 @@ from typing import Any
 #: Seconds between SIGTERM and SIGKILL, and how often death is looked for.
 GRACE_S, TICK_S = 1.0, 0.2
 #: Seconds between two looks at the memory.
-LOOK_S = 1.0
+LOOK_S = 0.5
 #: Rounds of SIGKILL: a tree that forks faster than it is killed must not hold us here for ever.
 _ROUNDS_MOST = 200
 #: What a shell says of a program that is not there, or can't be run.

@@ -18,7 +18,8 @@ TICK_S, CLOSE_S = 0.2, 4.0
 #: Entries of the folder that are looked at to see whether a silent worker writes files.
 _ENTRIES_MOST = 20_000
 _HAS_PROC = Path("/proc/self/statm").exists()
-_LOOK_S = 2.0
+#: Seconds between two looks at its processes.
+_LOOK_S = 1.0
 
 Verdict = tuple[Outcome, str]
 
@@ -48,7 +49,7 @@ class Watch:
     says: Callable[[], Verdict | None]
     _begun: float = field(default_factory=time.monotonic)
     _heard: float = field(default_factory=time.monotonic)
-    _memory_due: float = 0.0
+    _due: float = 0.0
     started_s: float | None = None
     is_closing_since: float | None = None
 
@@ -81,20 +82,25 @@ class Watch:
         if self.is_closing_since is not None:
             late = now - self.is_closing_since > CLOSE_S
             return (Outcome.OK, "") if late else None
+        verdict = self._by_the_clock(now) or self.says()
+        if verdict is None and self._is_due(now):
+            verdict = await self._by_its_processes()
+        if verdict is None and self.stall_s is not None and now - self._heard > self.stall_s:
+            verdict = await self._stalled(self.stall_s)
+        return verdict
+
+    def _by_the_clock(self, now: float) -> Verdict | None:
         if self.deadline is not None and now > self.deadline:
             return Outcome.TIMEOUT, f"it took longer than {self.timeout_s:g} s (timeout_s)"
-        if self.started_s is None:
-            late = now - self._begun > self.start_s
-            return (Outcome.SPAWN_FAILURE, self._not_started) if late else None
-        if (said := self.says()) is not None:
-            return said
-        if self.stall_s is not None and now - self._heard > self.stall_s:
-            return await self._stalled(self.stall_s)
-        return await asyncio.to_thread(self._memory, self.memory_mb) if self._is_due(now) else None
+        if self.started_s is None and now - self._begun > self.start_s:
+            reason = f"it was not ready after {self.start_s:g} s (start_s)"
+            return Outcome.SPAWN_FAILURE, reason
+        return None
 
-    @property
-    def _not_started(self) -> str:
-        return f"it was not ready after {self.start_s:g} s (start_s)"
+    async def _by_its_processes(self) -> Verdict | None:
+        if self.tree.is_lost:
+            return Outcome.INFRA, "its supervisor was killed"
+        return None if _HAS_PROC else await asyncio.to_thread(self._memory, self.memory_mb)
 
     async def _stalled(self, stall_s: float) -> Verdict | None:
         age_s = await asyncio.to_thread(newest_age_s, self.folder)
@@ -104,13 +110,13 @@ class Watch:
         return Outcome.STALLED, f"no output and no file written for {stall_s:g} s (stall_s)"
 
     def _is_due(self, now: float) -> bool:
-        """Where the supervisor can't see memory, it is looked at from here."""
-        if _HAS_PROC or self.memory_mb is None or now < self._memory_due:
+        if now < self._due:
             return False
-        self._memory_due = now + _LOOK_S
+        self._due = now + _LOOK_S
         return True
 
     def _memory(self, most_mb: int | None) -> Verdict | None:
+        """Where the supervisor can't see memory, it is looked at from here."""
         now_mb = self.tree.memory_mb()
         if most_mb is None or now_mb <= most_mb:
             return None

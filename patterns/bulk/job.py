@@ -159,8 +159,10 @@ class _Job:
         """Hear of a row that is in the results."""
         self.progress.count(row)
         self.desk.note(row)
-        if not row.same_as:
-            self._asking.pop(row.identity, None)
+        asking = self._asking.get(row.identity)
+        # Not at the row of a twin that was cancelled: its asker may still be under way.
+        if asking is not None and asking.done() and asking.result() is row:
+            del self._asking[row.identity]
 
     def _watch(self, outcome: Outcome, reason: str) -> None:
         """Stop a job whose set-up is wrong before it has repeated its mistake for every document."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from budgets.prices import PriceBook
@@ -29,6 +29,8 @@ class Quote:
         worst_nanos: the sum of all bounds, corrective calls included: it can't cost more.
         first_nanos: the sum of the bounds of the first calls alone.
         likely_nanos: an estimate at about 3.5 bytes a token, with the prompt cache.
+        batch_worst_nanos, batch_likely_nanos: the same where the first calls go over batches; corrective calls
+            are direct ones.
         largest_nanos: the largest bound of one call.
         likely_tokens: input and output together.
         problems: files that won't be sent, by outcome.
@@ -40,6 +42,8 @@ class Quote:
     worst_nanos: int = 0
     first_nanos: int = 0
     likely_nanos: int = 0
+    batch_worst_nanos: int = 0
+    batch_likely_nanos: int = 0
     largest_nanos: int = 0
     likely_tokens: int = 0
     problems: Counter[str] = field(default_factory=Counter)
@@ -108,7 +112,10 @@ def quote(
         result.documents += 1
         result.first_nanos += nanos
         result.worst_nanos += (1 + task.repairs) * nanos
+        batched = bound(replace(reading.shape, tier="batch"), prices, now)
+        result.batch_worst_nanos += batched + task.repairs * nanos
         result.largest_nanos = max(result.largest_nanos, nanos)
         result.likely_nanos += cost(usage, prices, now)
+        result.batch_likely_nanos += cost(replace(usage, tier="batch"), prices, now)
         result.likely_tokens += reading.estimate_input + usage.output_tokens
     return result

@@ -72,12 +72,16 @@ class Results:
 
     def get(self, place: str) -> Row | None:
         """The row of a document, by its ``Row.place`` (of a file, its path)."""
+        line = self._line(place)
+        return None if line is None else read_row(line)
+
+    def _line(self, place: str) -> bytes | None:
         where = self._where.get(place)
         if where is None or self._file is None:
             return None
         self._file.flush()
         self._file.seek(where[0])
-        return read_row(self._file.read(where[1]))
+        return self._file.read(where[1])
 
     def add(self, row: Row) -> None:
         """Append a row, at once.
@@ -170,14 +174,18 @@ class Results:
         self.labels.clear()
         fresh = self.folder / f"{JSONL}.new"
         with fresh.open("wb") as lines, Export(self.folder, sheet, formats) as export:
-            for row in self.rows():
+            for place in sorted(self._where):
+                line = self._line(place)
+                row = None if line is None else read_row(line)
+                if row is None or line is None:
+                    continue
                 costs = row.posted_nanos or row.in_doubt_nanos
-                if keep is not None and row.place not in keep and not costs:
+                if keep is not None and place not in keep and not costs:
                     continue
                 self.outcomes[row.outcome.value] += 1
                 if row.label is not None:
                     self.labels[row.label] += 1
-                lines.write(json.dumps(row.to_json(), ensure_ascii=False).encode() + b"\n")
+                lines.write(line)
                 export.write(row)
         fresh.replace(self.folder / JSONL)
         export.publish()

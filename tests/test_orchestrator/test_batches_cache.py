@@ -50,6 +50,30 @@ async def test_what_the_bills_say_is_what_the_server_would_have_charged(tmp_path
     assert plain.progress.bills.hits == 0
 
 
+async def test_a_cache_that_often_misses_is_billed_as_it_was(tmp_path: Path) -> None:
+    """Where many requests of a batch miss all the same, the bill says what that cost, and no cap is passed."""
+    async with stage(tmp_path, sim={"batch_hits_permille": 400, "seed": 3}, cap="0.05") as made:
+        await made.do(item(n, system=RUBRIC) for n in range(60))
+        made.prove()
+
+    bills = made.progress.bills
+    assert made.outcomes == {"ok": 60}
+    assert 10 < bills.hits < 40
+    assert bills.batch_nanos > bills.batch_without_nanos
+
+
+async def test_marks_are_dropped_where_they_turn_out_not_to_pay(tmp_path: Path) -> None:
+    """If a wave shows that the cache is hit too rarely, later waves carry no marks."""
+    async with stage(tmp_path, sim={"batch_hits_permille": 100}) as made:
+        waves = quick(requests_max=60, open_max=1)
+        await made.do((item(n, system=RUBRIC) for n in range(180)), waves)
+        made.prove()
+
+    marked = [row.marked for row in made.progress.batches]
+    assert marked[:2] == [True, True]
+    assert not any(marked[2:])
+
+
 @pytest.mark.parametrize(
     ("count", "fields"),
     [

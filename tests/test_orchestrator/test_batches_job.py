@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from budgets.prices import PriceBook
 from orchestrator.batches import BatchJob, BatchLife, Item
 from orchestrator.errors import ConfigError, Unmetered
 from orchestrator.outcomes import Outcome
 from orchestrator.run import Run
 from orchestrator.simulator import Fault, Simulator
+from orchestrator.wire import Allowances
 
 from .batching import ENDS, MODEL, item, items, quick, stage
 
@@ -146,6 +149,32 @@ async def test_budget_is_taken_up_again_with_more_money(tmp_path: Path) -> None:
     assert sum(done.reused for done in second.ends.values()) == paid
 
 
+async def test_items_that_waited_are_priced_anew_when_prices_change(tmp_path: Path) -> None:
+    """A batch is held at the prices of its own day, though its items were priced on an earlier one (rule 3)."""
+    file = tmp_path / "prices.toml"
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    dearer = (
+        'input = "1"\noutput = "5"\nlong_prompt = { over = 100000, input = "5", output = "25" }'
+    )
+    entry = f'[[price]]\nmodel = "{MODEL}"\nfrom = "{tomorrow.date()}"\n{dearer}\n'
+    file.write_text(entry, encoding="utf-8")
+    bounds = []
+    async with Simulator() as sim:
+        for cap, day in (("0.0000001", 0), ("5", 1)):
+            book = PriceBook(file)
+            settings = quick(now=lambda day=day: datetime.now(UTC) + timedelta(days=day))
+            async with stage(tmp_path, sim=sim, cap=cap, prices=book) as made:
+                await made.do((item(n) for n in range(4)), settings)
+                rows = made.run.ledger.lines()
+                bounds.append([line.nanos for line in rows if line.kind == "hold"])
+    async with stage(tmp_path, sim={}, id="plain") as made:
+        await made.do(item(n) for n in range(4))
+        (row,) = made.progress.batches
+
+    assert bounds[0] == []
+    assert bounds[1] == [10 * row.bound_nanos]
+
+
 async def test_a_cap_on_single_calls_looks_at_each_item(tmp_path: Path) -> None:
     """A cap per call is not in the way of a batch whose items are each below it, and stops the one that is not."""
     from budgets.caps import Cap
@@ -157,6 +186,51 @@ async def test_a_cap_on_single_calls_looks_at_each_item(tmp_path: Path) -> None:
 
     assert made.outcomes == {"ok": 30, "budget": 1}
     assert made.ends["doc-30"].outcome is Outcome.BUDGET
+
+
+async def test_models_go_in_batches_of_their_own(tmp_path: Path) -> None:
+    """A batch, and so a line of the ledger, is of one model."""
+    models = ("claude-haiku-5-5", "claude-sonnet-5-5")
+    async with stage(tmp_path) as made:
+        await made.do(item(n, model=models[n % 2]) for n in range(10))
+        made.prove()
+        lines = [line for line in made.run.ledger.lines() if line.kind == "settle"]
+
+    assert made.outcomes == {"ok": 10}
+    assert sorted(row.model for row in made.progress.batches) == list(models)
+    assert {line.model: line.posted for line in lines} == {
+        row.model: row.posted_nanos for row in made.progress.batches
+    }
+
+
+async def test_a_job_waits_for_money_that_others_hold(tmp_path: Path) -> None:
+    """Where only held money of others is in the way a job waits its turn; it goes on when that is free."""
+    async with stage(tmp_path, cap="0.001") as made:
+        others = made.run.ledger.hold(made.run.ledger.request(990_000, scope=made.run.scope))
+        async with BatchJob(made.run, quick()) as job:
+
+            async def free() -> None:
+                while not made.run.ledger.waiting:
+                    await asyncio.sleep(0.01)
+                made.run.ledger.void(others)
+
+            task = asyncio.create_task(free())
+            async for done in job.results(item(n) for n in range(5)):
+                made.ends[done.identity] = done
+            await task
+        made.prove()
+
+    assert made.outcomes == {"ok": 5}
+
+
+async def test_the_callers_word_is_marked(tmp_path: Path) -> None:
+    """A bound that rests on the caller's word says so in the ledger, as it does for a call (rule 3)."""
+    search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 1}
+    allow = Allowances(web_search_tokens=3_000)
+    async with stage(tmp_path, allow=allow) as made:
+        await made.do([item(0), item(1, tools=[search])], quick(trial=False))
+        made.prove()
+        assert made.run.ledger.check().caller_word == 1
 
 
 async def test_split_by_count_and_by_bytes(tmp_path: Path) -> None:

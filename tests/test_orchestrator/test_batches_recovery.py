@@ -139,6 +139,7 @@ async def test_results_that_are_gone(tmp_path: Path, caplog: pytest.LogCaptureFi
             assert back.run.ledger.check().findings == []
 
     assert back.outcomes == {"in_doubt": 3}
+    assert sum(done.in_doubt_nanos for done in back.ends.values()) == hold.nanos
     assert "29 days" in back.ends["doc-0"].reason
     assert f"earmark ledger resolve {hold.id}" in caplog.text
 

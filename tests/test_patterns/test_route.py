@@ -60,6 +60,13 @@ async def test_low_confidence_goes_to_the_fallback(said: Any, taken: str, fell_b
         assert (done.route, done.fell_back, done.outcome) == (taken, fell_back, Outcome.OK)
 
 
+async def test_a_plain_function_can_choose() -> None:
+    """One that isn't async is believed, too, and not taken for a failure that the fallback mends."""
+    async with stage() as st:
+        done = await route(st.run, lambda _: ("outage", 0.9), ROUTES, "Help", fallback="billing")
+        assert (done.route, done.fell_back, done.confidence) == ("outage", False, 0.9)
+
+
 async def test_without_a_fallback_an_unsure_choice_ends_there() -> None:
     """No specialist is asked."""
     async with stage() as st:

@@ -120,11 +120,17 @@ async def test_a_judge_reads_all_answers_and_decides() -> None:
         st.prove_exact()
 
 
-async def test_a_function_can_be_the_judge() -> None:
-    """It is given the parts."""
+def _longest(parts: Any) -> str:
+    return str(max((part.value for part in parts), key=len))
 
-    async def longest(parts: Any) -> str:
-        return max((part.value for part in parts), key=len)
+
+async def _longest_awaited(parts: Any) -> str:
+    return _longest(parts)
+
+
+@pytest.mark.parametrize("longest", [_longest, _longest_awaited], ids=["plain", "async"])
+async def test_a_function_can_be_the_judge(longest: Any) -> None:
+    """It is given the parts; async or not."""
 
     async def yes(word: str) -> str:
         return word

@@ -1,0 +1,184 @@
+"""One ``earmark gateway`` from its options to its end: caps, ledger, upstream, and what it says at start."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from budgets.caps import Cap
+from budgets.ledger import Ledger
+from budgets.money import format_usd
+from budgets.scopes import SIMULATED, is_within, join_scope, normal_scope
+from budgets.settings import Settings, ledger_path
+from orchestrator.gate import Gate
+from orchestrator.gateway import Gateway, Limits, Tokens
+from orchestrator.server_tools import TOKENS_PER_SEARCH
+from orchestrator.wire import Allowances
+
+from . import output
+from .doors import book_of, settings_of
+from .upstream import gateway_upstream
+
+SCOPE = "gateway"
+_WIDTH = 256
+_OWNER = "earmark gateway"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked on the command line."""
+
+    amounts: Mapping[str | None, str | None]
+    tz: str | None
+    host: str
+    port: int
+    upstream: str | None
+    width: int | None
+    search_tokens: int | None
+    fetch_tokens: int | None
+    wait_s: int
+    files: bool
+    simulate: bool
+    prices: Path | None
+    ledger: Path | None
+    config: Path | None
+    as_json: bool
+
+
+def caps_on(
+    scope: str, amounts: Mapping[str | None, str | None], *, tz: str | None, owner: str
+) -> list[Cap]:
+    """The caps that options named, by period, on one scope.
+
+    Raises:
+        InvalidAmount, InvalidCap, InvalidScope: the user's mistake.
+    """
+    path = normal_scope(scope)
+    return [
+        Cap(amount, per=per, scope=path, tz=tz or "UTC", owner=owner)
+        for per, amount in amounts.items()
+        if amount is not None
+    ]
+
+
+def serve_request(request: Request) -> None:
+    """Serve until Ctrl-C or SIGTERM.
+
+    Raises:
+        Mistake, ConfigError, BudgetError, OSError: it can't start; one sentence says why.
+    """
+    settings = settings_of(request.config)
+    top = SIMULATED if request.simulate else ""
+    scope = join_scope(top, SCOPE)
+    caps = _caps(request, settings, scope, top)
+    path = ledger_path(request.ledger)
+    words = Allowances(
+        web_search_tokens=request.search_tokens or TOKENS_PER_SEARCH,
+        web_fetch_tokens=request.fetch_tokens,
+    )
+    with (
+        gateway_upstream(simulate=request.simulate, url=request.upstream) as upstream,
+        Ledger(path, caps=caps) as ledger,
+    ):
+        gateway = Gateway(
+            ledger=ledger,
+            upstream=upstream,
+            gate=_gate(request, settings),
+            prices=book_of(request.prices, settings),
+            allow=words,
+            host=request.host,
+            port=request.port,
+            tokens=Tokens.beside(path),
+            anonymous=scope,
+            also=scope,
+            top=top,
+            files=request.files,
+            limits=Limits(wait_s=request.wait_s),
+        )
+        with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=_fast()) as loop:
+            loop.run(_serve(gateway, request))
+
+
+def _fast() -> Any:
+    """The quicker event loop where it is installed: a sixth less work for each request."""
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        return None
+    return new_event_loop
+
+
+def _caps(request: Request, settings: Settings, scope: str, top: str) -> list[Cap]:
+    """What the file says, and on top of it what the command line says of everything that comes through."""
+    further = (cap for cap in settings.caps if is_within(cap.scope, SIMULATED) == request.simulate)
+    own = caps_on(scope, request.amounts, tz=request.tz or settings.tz, owner=_OWNER)
+    return [*(level.at_scope(top) for level in settings.levels), *further, *own]
+
+
+def _gate(request: Request, settings: Settings) -> Gate:
+    said = settings.gate
+    return Gate(
+        width=request.width or said.width or _WIDTH,
+        requests_per_minute=said.requests_per_minute,
+        input_tokens_per_minute=said.input_tokens_per_minute,
+        output_tokens_per_minute=said.output_tokens_per_minute,
+    )
+
+
+async def _serve(gateway: Gateway, request: Request) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Windows has no handlers on the loop; there Ctrl-C raises KeyboardInterrupt.
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(number, stop.set)
+    async with gateway:
+        _announce(gateway, request)
+        await stop.wait()
+    figures = gateway.figures()
+    if not request.as_json:
+        doubt = f", {format_usd(figures.in_doubt_nanos)} in doubt" if figures.in_doubt_nanos else ""
+        output.say(
+            f"Ended: {figures.calls} calls, {format_usd(figures.posted_nanos)} posted{doubt}, "
+            f"{figures.declined} declined."
+        )
+
+
+def _announce(gateway: Gateway, request: Request) -> None:
+    ledger = gateway.ledger
+    caps = [entry.cap for entry in ledger.caps() if not entry.fallback]
+    needs_key = gateway.clients.needs_key
+    if request.as_json:
+        output.print_json(
+            {
+                "url": gateway.url,
+                "upstream": gateway.upstream.url,
+                "ledger": ledger.name,
+                "needs_token": needs_key,
+                "simulated": request.simulate,
+                "caps": [str(cap) for cap in caps],
+                "pid": os.getpid(),
+            }
+        )
+    else:
+        what = (
+            "the built-in stand-in (nothing is spent)" if request.simulate else gateway.upstream.url
+        )
+        key = "<a client's token>" if needs_key else "any"
+        output.say(f"Gateway at {gateway.url} in front of {what}")
+        output.say(f"  export ANTHROPIC_BASE_URL={gateway.url} ANTHROPIC_API_KEY={key}")
+        for cap in caps:
+            output.say(f"  cap: {cap}")
+        if not caps:
+            output.say(
+                "  no cap was set: the defaults apply, $2 a call among them (earmark budget show)"
+            )
+        output.say(f"  left: {gateway.url}/earmark/budget    stop: Ctrl-C")
+    sys.stdout.flush()

@@ -1,0 +1,278 @@
+"""One ``earmark work`` from its request to its exit code: a worker, or a team, over a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from budgets.caps import Cap
+from budgets.ledger import Ledger
+from budgets.money import format_usd
+from budgets.prices import PriceBook
+from budgets.scopes import SIMULATED, join_scope
+from budgets.settings import Settings, caps_for, ledger_path
+from orchestrator.gate import Gate
+from orchestrator.outcomes import Outcome
+from orchestrator.run import Run, new_run_id
+from orchestrator.workers import READING, AgentSdkWorker, Share, WorkerResult
+
+from . import output
+from .doors import book_of, settings_of
+from .exits import Exit
+from .failures import Mistake
+from .upstream import check_model, upstream
+from .work_agents import agents_of
+
+DEFAULT_CAP, MODEL = "1.5", "claude-sonnet-5-5"
+ANSWER, COSTS = "report.md", "costs.json"
+_WRITING = ("Edit", "Write")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked on the command line."""
+
+    task: str
+    folder: Path
+    agents: Path | None
+    cap: str | None
+    write: bool
+    model: str | None
+    turns: int
+    max_tokens: int
+    timeout_s: float
+    out: Path | None
+    simulate: bool
+    ledger: Path | None
+    config: Path | None
+    prices: Path | None
+    as_json: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """Everything that is settled before the first call."""
+
+    request: Request
+    settings: Settings
+    prices: PriceBook
+    worker: AgentSdkWorker
+    run_id: str
+    ledger: Path
+
+    @property
+    def top(self) -> str:
+        return SIMULATED if self.request.simulate else ""
+
+    @property
+    def scope(self) -> str:
+        return join_scope(self.top, f"work/{self.run_id}")
+
+    @property
+    def caps(self) -> tuple[Cap, ...]:
+        return caps_for(
+            self.settings,
+            scope=self.top,
+            session_cap=self.request.cap or DEFAULT_CAP,
+            session_scope=self.scope,
+        )
+
+    @property
+    def cap(self) -> Cap:
+        return next(cap for cap in self.caps if cap.scope == self.scope)
+
+
+def run_request(request: Request) -> int:
+    """Do what was asked.
+
+    Raises:
+        Mistake, ConfigError, BudgetError: the user's mistake, or a ledger that can't be used; nothing was
+            sent.
+    """
+    if not request.task.strip():
+        raise Mistake("the task is empty; write what is to be done in quotes")
+    if not request.folder.is_dir():
+        raise Mistake(f"--in {request.folder}: there is no such folder")
+    _check_free(request.out)
+    settings = settings_of(request.config)
+    job = _Job(
+        request=request,
+        settings=settings,
+        prices=book_of(request.prices, settings),
+        worker=_worker(request, settings),
+        run_id=new_run_id("work"),
+        ledger=ledger_path(request.ledger),
+    )
+    job.cap  # noqa: B018 - says now what is wrong with it
+    for model in {job.worker.model, *(one.model for one in job.worker.agents.values())} - {None}:
+        check_model(str(model), job.prices)
+    job.worker.check_program()
+    with upstream(simulate=request.simulate) as client:
+        try:
+            return asyncio.run(_work(job, client))
+        except asyncio.CancelledError:  # the second Ctrl-C
+            raise KeyboardInterrupt from None
+
+
+def _check_free(out: Path | None) -> None:
+    if out is None:
+        return
+    if out.exists() and not out.is_dir():
+        raise Mistake(f"--out {out}: it is a file, not a folder; name another")
+    for name in (ANSWER, COSTS):
+        if (out / name).exists():
+            raise Mistake(f"--out {out}: there is a {name} already; name another folder")
+
+
+def _worker(request: Request, settings: Settings) -> AgentSdkWorker:
+    """Reads in the folder only; with ``--write`` it changes files there as well, and nowhere else."""
+    return AgentSdkWorker(
+        name="worker",
+        model=request.model or settings.model or MODEL,
+        cwd=request.folder,
+        tools=(*READING, *_WRITING) if request.write else READING,
+        permission_mode="acceptEdits" if request.write else "dontAsk",
+        agents={} if request.agents is None else agents_of(request.agents, write=request.write),
+        max_turns=request.turns,
+        max_tokens=request.max_tokens,
+        timeout_s=request.timeout_s,
+    )
+
+
+def _run(job: _Job, ledger: Ledger, client: dict[str, Any]) -> Run:
+    gate = job.settings.gate
+    return Run(
+        "work",
+        id=job.run_id,
+        scope=job.top,
+        caps=job.caps,
+        ledger=ledger,
+        gate=Gate(
+            width=gate.width or 16,
+            requests_per_minute=gate.requests_per_minute,
+            input_tokens_per_minute=gate.input_tokens_per_minute,
+            output_tokens_per_minute=gate.output_tokens_per_minute,
+        ),
+        prices=job.prices,
+        client=client,
+    )
+
+
+async def _work(job: _Job, client: dict[str, Any]) -> int:
+    from .live import watch  # rich, only where something is drawn
+
+    with Ledger(job.ledger) as ledger:
+        async with _run(job, ledger, client) as run:
+            if job.request.simulate:
+                output.remark("SIMULATED: a stand-in answers, nothing is spent")
+            with watch(run):
+                done = await job.worker.run(run, job.request.task)
+            await run.drain()
+            code = _exit_code(run, done)
+            summary = _summary(job, run, done, code)
+    if job.request.out is not None:
+        _write(job.request.out, done, summary)
+    if job.request.as_json:
+        output.print_json(summary)
+    else:
+        for line in _lines(job, done, summary):
+            output.say(line)
+    return int(code)
+
+
+def _exit_code(run: Run, done: WorkerResult) -> Exit:
+    if run.stopped is not None:
+        return Exit.INTERRUPTED
+    if run.spend_limit is not None or done.outcome is Outcome.SPEND_LIMIT:
+        return Exit.SPEND_LIMIT
+    # A subagent that was declined is missing in the answer, however good it looks.
+    if done.outcome is Outcome.BUDGET or done.report.declined:
+        return Exit.CAP
+    return Exit.OK if done.outcome is Outcome.OK else Exit.FAILED
+
+
+# ---- what it leaves -------------------------------------------------------------------------------------
+
+
+def _summary(job: _Job, run: Run, done: WorkerResult, code: Exit) -> dict[str, Any]:
+    """The summary, as ``--json`` prints it and ``costs.json`` keeps it."""
+    balance, report, request = run.balance, done.report, job.request
+    return {
+        "run": job.run_id,
+        "task": request.task,
+        "folder": str(request.folder),
+        "simulated": request.simulate,
+        "scope": job.scope,
+        "ledger": str(job.ledger),
+        **output.money("cap", job.cap.nanos),
+        "exit_code": int(code),
+        "outcome": done.outcome.value,
+        "reason": done.reason,
+        "text": done.text,
+        "turns": done.turns,
+        **output.money("posted", balance.posted_nanos),
+        **output.money("held", balance.held_nanos),
+        **output.money("in_doubt", balance.in_doubt_nanos),
+        **output.money("cli", report.cli_nanos),
+        **output.money("cli_difference", report.difference_nanos),
+        "calls": done.tally.calls,
+        "declined": report.declined,
+        "tokens": done.tally.tokens,
+        "by_agent": [_share(one) for one in report.shares],
+        "denied": list(report.denied),
+        "wrote": request.write,
+        "seconds": round(done.seconds, 3),
+        "stopped": run.stopped,
+        "pid": os.getpid(),
+    }
+
+
+def _share(share: Share) -> dict[str, Any]:
+    return {
+        "agent": share.agent,
+        "calls": share.calls,
+        "declined": share.declined,
+        **output.money("posted", share.posted_nanos),
+        **output.money("in_doubt", share.in_doubt_nanos),
+    }
+
+
+def _write(out: Path, done: WorkerResult, summary: dict[str, Any]) -> None:
+    """The two files; each is there whole, or not at all."""
+    out.mkdir(parents=True, exist_ok=True)
+    note = "> **Simulated**: a stand-in wrote this.\n\n" if summary["simulated"] else ""
+    ended = "" if done.outcome is Outcome.OK else f"> {done.outcome.value}: {done.reason}\n\n"
+    for name, text in (
+        (COSTS, json.dumps(summary, ensure_ascii=False, indent=2) + "\n"),
+        (ANSWER, f"{note}{ended}{done.text}\n"),
+    ):
+        part = out / f".{name}.part"
+        part.write_text(text, encoding="utf-8", errors="backslashreplace")
+        part.replace(out / name)
+
+
+def _lines(job: _Job, done: WorkerResult, summary: dict[str, Any]) -> Iterator[str]:
+    if done.text:
+        yield done.text
+        yield ""
+    yield f"{done.outcome.value}{f': {done.reason}' if done.reason else ''}"
+    for share in done.report.shares:
+        yield f"  {share.agent}: {share.calls} calls, {output.dollars(share.posted_nanos)} posted"
+    doubt = summary["in_doubt_nanos"]
+    doubted = f", {format_usd(doubt)} in doubt" if doubt else ""
+    said = done.report.cli_nanos
+    own = "" if said is None else f"; by Claude Code's own count {output.dollars(said)}"
+    yield (
+        f"{output.dollars(summary['posted_nanos'])} of {output.dollars(job.cap.nanos)} posted{doubted}, "
+        f"{done.tally.calls} calls{own}"
+    )
+    if done.report.declined:
+        yield f"{done.report.declined} calls were declined by a cap: what they would have found is missing"
+    if done.report.denied:
+        yield f"not allowed, so not done: {', '.join(sorted(set(done.report.denied)))}"
+    yield f"more: earmark report {job.run_id}"

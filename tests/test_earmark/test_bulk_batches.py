@@ -1,0 +1,136 @@
+"""``--via batch``: the same rows at half the price, through Ctrl-C and SIGKILL, and why ``auto`` chooses what."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from anthropic import Anthropic
+
+from orchestrator.simulator import SimulatorThread, running_simulator
+
+from .classifying import (
+    KEY,
+    Proof,
+    arguments,
+    command,
+    environment,
+    rows_of,
+    start,
+    write_documents,
+)
+from .conftest import Program
+
+VIA = ("--via", "batch")
+
+
+@pytest.fixture
+def server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatorThread]:
+    """A stand-in whose batches take a while."""
+    with running_simulator(batch_seconds=3.0) as simulator:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", simulator.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+        yield simulator
+
+
+def _billed(server: SimulatorThread) -> int:
+    return server.call(lambda simulator: simulator.bill.nanos)
+
+
+def _wait_for_batch(server: SimulatorThread) -> None:
+    """Until a batch has been made."""
+    with Anthropic(base_url=server.url, api_key=KEY) as client:
+        while not client.messages.batches.list().data:
+            pass
+
+
+def test_batches_give_the_rows_of_direct_calls_for_less(folder: Path, earmark: Program) -> None:
+    """Label for label, with the four bills beside each other, each what it says."""
+    write_documents(folder / "docs", 60)
+    direct = earmark(*arguments(), "--simulate", "--json")
+    labels = {row["path"]: row["label"] for row in rows_of(folder / "out")}
+    (folder / "out").rename(folder / "direct")
+    batch = earmark(*arguments(), "--simulate", "--json", *VIA)
+    assert (direct.code, batch.code) == (0, 0), batch.err
+    assert {row["path"]: row["label"] for row in rows_of(folder / "out")} == labels
+    Proof(where=folder).check(batch.json)
+    assert (direct.json["via"], batch.json["via"]) == ("direct", "batch")
+    assert direct.json["batches"] is None
+    bills = batch.json["batches"]
+    assert bills["batch_nanos"] == batch.json["posted_nanos"]
+    assert bills["batch_nanos"] * 2 == bills["direct_nanos"]
+    assert batch.json["posted_nanos"] < direct.json["posted_nanos"]
+
+
+def test_an_answer_outside_the_labels_gets_one_corrective_direct_call(
+    folder: Path, earmark: Program
+) -> None:
+    """And ends as invalid if that does not fit either; each call is in its row's cost."""
+    write_documents(folder / "docs", 3)
+    (folder / "docs" / "odd.txt").write_text('Odd. [[sim:text={"label": "weather"}]]')
+    ran = earmark(*arguments(), "--simulate", "--json", *VIA)
+    assert ran.code == 1
+    Proof(where=folder).check(ran.json)
+    odd = next(row for row in rows_of(folder / "out") if row["path"] == "odd.txt")
+    assert (odd["outcome"], odd["calls"]) == ("invalid", 2)
+    assert ran.json["outcomes"] == {"invalid": 1, "ok": 3}
+
+
+@pytest.mark.parametrize(
+    ("count", "more", "via", "word"),
+    [
+        pytest.param(5, (), "direct", "soon done", id="small"),
+        pytest.param(400, ("--urgent",), "direct", "urgent", id="urgent"),
+        pytest.param(400, (), "batch", "saves about", id="large"),
+    ],
+)
+def test_auto_says_what_it_takes_and_why(
+    folder: Path, earmark: Program, count: int, more: tuple[str, ...], via: str, word: str
+) -> None:
+    """Before anything is spent."""
+    write_documents(folder / "docs", count, extra="The same words again and again. " * 80)
+    ran = earmark(*arguments(), "--dry-run", "--json", "--via", "auto", *more)
+    assert ran.json["via"] == via
+    assert word in ran.json["why"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGKILL], ids=["left by Ctrl-C", "killed"])
+def test_a_job_that_was_left_is_gone_on_with_and_nothing_is_paid_twice(
+    folder: Path, server: SimulatorThread, by: signal.Signals
+) -> None:
+    """The batch goes on at the provider, its hold stays; --resume fetches what it answered."""
+    write_documents(folder / "docs", 30)
+    with start(folder, environment(server.url), *VIA) as process:
+        _wait_for_batch(server)
+        process.send_signal(by)
+        _, said = process.communicate(timeout=60)
+    if by == signal.SIGINT:
+        assert process.returncode == 130, said
+        assert b"go on at the provider" in said
+        assert {row["outcome"] for row in rows_of(folder / "out")} == {"cancelled"}
+    again = subprocess.run(
+        [*command("docs", *VIA), "--resume", "--json"],
+        cwd=folder,
+        env=environment(server.url),
+        capture_output=True,
+        timeout=120,
+    )
+    assert again.returncode == 0, again.stderr
+    summary = json.loads(again.stdout)
+    assert summary["outcomes"] == {"ok": 30}
+    assert Proof(where=folder).check(summary).posted == _billed(server)
+
+
+def test_notified_at_the_end(folder: Path, earmark: Program) -> None:
+    """A command gets counts and dollars, and no content."""
+    write_documents(folder / "docs", 4)
+    ran = earmark(*arguments(), "--simulate", "--json", *VIA, "--notify", "tee told.json")
+    assert ran.code == 0, ran.err
+    told = (folder / "told.json").read_text()
+    assert json.loads(told)
+    assert "invoice" not in told
