@@ -38,7 +38,7 @@ def agents_of(path: Path, *, write: bool) -> dict[str, Subagent]:
     return {name: _agent(f"--agents {path}: {name}", one, write) for name, one in given.items()}
 
 
-def _agent(where: str, given: object, write: bool) -> Subagent:  # noqa: FBT001 - what --write said
+def _agent(where: str, given: object, write: bool) -> Subagent:
     if not isinstance(given, Mapping):
         raise Mistake(f"{where}: it is no table; give it a description and a prompt")
     unknown = sorted(given.keys() - set(_FIELDS))

@@ -303,13 +303,14 @@ class _Crew(Generic[Item]):
                         if drawn is not None:
                             part = await self._work_on.on(*drawn, self._absorbs)
                     await hand_on(part)
+                    if is_over:
+                        return
+                    part = None
+                    # Parts that cost no time (declined, say) must not keep cancellations and Ctrl-C out.
+                    await asyncio.sleep(0)
                 except asyncio.CancelledError:
-                    if not self._absorbs():
+                    if not _is_cancelled() or not self._absorbs():
                         raise
-                    continue
-                if is_over:
-                    return
-                part = None
 
     def _absorbs(self) -> bool:
         """After a cancellation: whether it was meant for the item alone."""
@@ -321,6 +322,12 @@ class _Crew(Generic[Item]):
         return True
 
 
+def _is_cancelled() -> bool:
+    """Whether a ``CancelledError`` is of this task, not one that a user's callback raised."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class _Source(Generic[Item]):
     """Items with their index, drawn one at a time by many workers."""
 
@@ -329,7 +336,7 @@ class _Source(Generic[Item]):
         self._turn = asyncio.Lock()
         self._async: AsyncIterator[Item] | None = None
         self._plain: Iterator[Item] | None = None
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         if isinstance(items, AsyncIterable):
             self._async = aiter(items)
         else:
@@ -349,6 +356,11 @@ class _Source(Generic[Item]):
                 item = await anext(self._async)
                 return next(self._count), item
         except (StopIteration, StopAsyncIteration):
+            return None
+        except asyncio.CancelledError as error:
+            if _is_cancelled():
+                raise
+            self.failure = error
             return None
         except Exception as error:  # noqa: BLE001 - the reader hears of it when all is done
             self.failure = error

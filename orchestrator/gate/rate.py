@@ -17,7 +17,7 @@ CAPACITY_S = 0.5
 _DEPTH_S = 60.0
 _DEPTH_MIN_S = 1.0
 #: Seconds' worth that given-back tokens may fill it to.
-_REFUND_S = 5.0
+_REFUND_S = 1.5
 #: Headers round what is left of tokens to this.
 _ROUNDING = 1000
 #: Due within this time counts as due: an alarm's rounding must not ring twice.

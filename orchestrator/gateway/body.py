@@ -40,7 +40,7 @@ async def read_body(http: web.BaseRequest, *, limit: int, within_s: float) -> by
         raise too_large
     if http.headers.get("expect", "").lower() == "100-continue":
         transport = http.transport
-        if isinstance(transport, asyncio.WriteTransport):
+        if transport is not None:
             transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     try:
         if http.content.is_eof():  # it came together with its head: no timer is needed

@@ -122,7 +122,7 @@ class Exchange:
     def drop_client(self) -> None:
         """Its lease has ended, or it takes nothing: close its connection."""
         transport = self._http.transport
-        if isinstance(transport, asyncio.WriteTransport):
+        if transport is not None:
             transport.abort()
         self.client_left()
 

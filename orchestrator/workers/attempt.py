@@ -19,6 +19,7 @@ from orchestrator.run import Run
 
 from .launching import Launch
 from .leases import Lease, Leases, leased
+from .named import Named
 from .report import WorkerReport, shares_of
 from .stopping import stop, stop_whatever_comes
 from .watching import Verdict, Watch, out_of_memory
@@ -69,6 +70,8 @@ class Attempt:
         self.tally = Tally()
         self.seconds = 0.0
         self.verdict: Verdict | None = None
+        #: Its subagents by their ids, as they become known.
+        self.names: dict[str, str] = {}
         self._cap = cap
         self._folder = folder
         self._lender = lender
@@ -118,7 +121,8 @@ class Attempt:
             self.write("begin", **begins)
             try:
                 self.run.check()
-                async with leased(self.run, self._lender) as self._lease:
+                listener = Named(self.run, self.name, self.names)
+                async with leased(self.run, self._lender, listener) as self._lease:
                     outcome, reason = await work()
                 outcome, reason = self._by_money(outcome, reason)
             except Exception as error:  # noqa: BLE001 - every failure has an outcome
@@ -252,13 +256,8 @@ class Attempt:
         """Its program was ready for work."""
         return self._watch is not None and self._watch.started_s is not None
 
-    def report(self, names: Mapping[str, str], **facts: Any) -> WorkerReport:
-        """What became of it.
-
-        Args:
-            names: its subagents by their ids.
-            facts: further fields.
-        """
+    def report(self, **facts: Any) -> WorkerReport:
+        """What became of it, with further fields."""
         code = self._ended.get("code")
         return WorkerReport(
             attempt="" if self._launch is None else self._launch.attempt,
@@ -266,7 +265,7 @@ class Attempt:
             exit_code=code if isinstance(code, int) else None,
             spawn_s=0.0 if self._watch is None else self._watch.started_s or 0.0,
             peak_mb=int(self._ended.get("peak_mb", 0)),
-            shares=() if self._lease is None else shares_of(self._lease.figures(), names),
+            shares=() if self._lease is None else shares_of(self._lease.figures(), self.names),
             declined=self.declined,
             posted_nanos=self.tally.posted_nanos,
             **facts,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from orchestrator.errors import ConfigError
 
@@ -29,6 +29,8 @@ OF_THE_SDK = frozenset(
     }
 )  # fmt: skip
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: A shell ends itself when it is told to unset them.
+_OF_THE_SHELL = frozenset({"UID", "EUID", "PPID", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO"})
 #: Names that are ours to set: the way to the gateway, and where the worker keeps its things.
 RESERVED = frozenset(
     {
@@ -48,6 +50,17 @@ def inherited(declared: Sequence[str] = ()) -> frozenset[str]:
     """
     locale = {name for name in os.environ if name.startswith("LC_")}
     return frozenset({*BASIC, *locale, *declared} & os.environ.keys())
+
+
+def values_of(names: Iterable[str]) -> dict[str, str]:
+    """These of our variables, with their values."""
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def names_but(keep: Container[str]) -> list[str]:
+    """Our variables that a shell would pass on and can unset, but these."""
+    names = {name for name in os.environ if name not in keep and _NAME.fullmatch(name)}
+    return sorted(names - _OF_THE_SHELL)
 
 
 def check_environment(worker: str, given: Mapping[str, str], declared: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .environment import OF_THE_SDK
+from .environment import OF_THE_SDK, names_but, values_of
 from .processes import ATTEMPT, STARTED_BY, Tree, starter_is_dead, sweep, this_starter
 
 #: Windows has no signals of this kind; there the program runs without a supervisor, and its tree is ended by us.
@@ -72,7 +72,7 @@ def launch_of(
     folder.mkdir(mode=0o700)
     marks = {ATTEMPT: attempt, STARTED_BY: this_starter()}
     env = {**env, **marks}
-    full = {name: os.environ[name] for name in inherit if name in os.environ} | env
+    full = values_of(inherit) | env
     own = tuple(command)
     if HAS_SUPERVISOR:
         orders = folder / "orders.json"
@@ -102,10 +102,11 @@ def launch_of(
 
 def _script(folder: Path, command: Sequence[str], *, keep: set[str]) -> Path:
     """An executable that unsets what is not to be passed on, so that it is in no process below us."""
-    names = sorted(
-        name for name in os.environ.keys() - keep if name.isidentifier() and name.isascii()
-    )
-    lines = ["#!/bin/sh", *(f"unset {name}" for name in names), f'exec {shlex.join(command)} "$@"']
+    lines = [
+        "#!/bin/sh",
+        *(f"unset {name}" for name in names_but(keep)),
+        f'exec {shlex.join(command)} "$@"',
+    ]
     path = folder / "claude"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     path.chmod(0o700)

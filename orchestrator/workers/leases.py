@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary
 
 from orchestrator.listener import Listener
 from orchestrator.run import Run
-from orchestrator.run_listener import RunListener
 
 from .report import Figures
 
@@ -85,15 +84,16 @@ async def _start(run: Run) -> Any:
 
 
 @asynccontextmanager
-async def leased(run: Run, lender: Leases | None) -> AsyncIterator[Lease]:
+async def leased(run: Run, lender: Leases | None, listener: Listener) -> AsyncIterator[Lease]:
     """A lease for what is done inside; closed at its end, once its requests are settled.
 
     Args:
         run: whose gateway lends, and whose scope, caps and journal its calls have.
         lender: in place of the run's gateway.
+        listener: hears of its holds and their ends.
     """
     lender = lender or await gateway_of(run)
-    lease = lender.lease(under=run.scope, listener=RunListener(run))
+    lease = lender.lease(under=run.scope, listener=listener)
     try:
         yield lease
     finally:

@@ -37,13 +37,13 @@ class Reading:
         max_turns: model calls of the main loop at most.
         write: takes an event for the journal.
         cost: what the program says that it costs.
+        names: subagents by their ids, filled in as they begin.
         turns: model calls of the main loop that were answered.
         repeated: why it must end, empty if it goes on.
         result: the last result message.
         session: id of the session.
         model: that gave the last answer.
         text: of the last answer.
-        names: subagents by their ids.
         denied: tools that it was not allowed to use.
         unread: messages that could not be read.
     """
@@ -52,13 +52,13 @@ class Reading:
     max_turns: int
     write: Callable[..., None]
     cost: CliCost
+    names: dict[str, str]
     turns: int = 0
     repeated: str = ""
     result: Any = None
     session: str = ""
     model: str = ""
     text: str = ""
-    names: dict[str, str] = field(default_factory=dict)
     denied: list[str] = field(default_factory=list)
     unread: int = 0
     _uses: dict[str, _Use] = field(default_factory=dict)

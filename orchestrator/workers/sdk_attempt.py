@@ -78,6 +78,7 @@ class SdkAttempt:
             max_turns=worker.max_turns,
             write=self._attempt.write,
             cost=CliCost(),
+            names=self._attempt.names,
         )
         self._errors: deque[str] = deque(maxlen=_LINES_KEPT)
         self._by_tool: Verdict | None = None
@@ -95,7 +96,8 @@ class SdkAttempt:
             work, begins={"model": self._worker.model, "kind": "agent_sdk"}, ends=self._facts
         )
         judged = self._judged
-        text = judged.ending.text if judged is not None else reading.text
+        # Where it had to stop, what it had said until then is handed back.
+        text = (judged.ending.text if judged is not None else "") or reading.text
         return WorkerResult(
             outcome=outcome,
             reason=reason,
@@ -108,7 +110,6 @@ class SdkAttempt:
             stop_reason="" if judged is None else judged.ending.stop_reason,
             seconds=attempt.seconds,
             report=attempt.report(
-                reading.names,
                 session=reading.session,
                 repairs=self._repairs,
                 cli_nanos=reading.cost.nanos,

@@ -126,7 +126,7 @@ class ShellAttempt:
             messages=({"role": "user", "content": prompt}, {"role": "assistant", "content": text}),
             seconds=attempt.seconds,
             report=attempt.report(
-                {}, errors=self._errors.text, verified=self._verified.text, log=self._log
+                errors=self._errors.text, verified=self._verified.text, log=self._log
             ),
         )
 

@@ -75,7 +75,10 @@ async def test_subagents_are_paid_by_name_and_a_session_goes_on(tmp_path: Path) 
         assert abs(result.report.difference_nanos or 0) < 10
         assert result.report.errors == ""
     journal = next((tmp_path / "ledger").rglob("journal.jsonl"))
-    events = [e for e in read_journal(journal) if e["event"] in {"tool", "subagent", "outcome"}]
+    lines = list(read_journal(journal))
+    assert {e["agent"] for e in lines if e["event"] == "settle"} == {"reader", "reader/look"}
+    assert {e.get("parent") for e in lines if e.get("agent") == "reader/look"} == {"reader"}
+    events = [e for e in lines if e["event"] in {"tool", "subagent", "outcome"}]
     assert [e.get("tool") for e in events if e["event"] == "tool"].count("Read") == 2
     assert sum(e.get("cli_difference_nanos", 0) for e in events) < 20
 
@@ -138,6 +141,7 @@ async def test_out_of_money_in_the_middle(tmp_path: Path) -> None:
 
     assert result.outcome is Outcome.BUDGET
     assert "the cap of $0.004" in result.reason
+    assert result.turns > 1
     assert 0 < bill <= 4_000_000
     assert result.report.declined >= 1
 

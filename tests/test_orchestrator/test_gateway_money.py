@@ -1,0 +1,212 @@
+"""Caps at the gateway: nothing passes them, what is held is waited for, and a no says which cap and until when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from budgets import Cap
+from orchestrator.gateway import Limits
+from orchestrator.wire import Allowances
+
+from .gatewaying import ask, rig
+
+#: The bound of ``ask()`` is below a cent; its cost is 518,000 nano-dollars.
+SUBAGENT = {"x_claude_code_session_id": "s", "x_claude_code_agent_id": "a"}
+
+
+async def test_out_of_money_is_402_in_the_apis_own_form() -> None:
+    """The body names the cap and when it opens again, nothing was sent, and it is not to be tried again."""
+    async with rig(caps=(Cap("0.001", per="day", scope="app"),)) as on:
+        lease = on.gateway.lease("app")
+        status, body, headers = await on.post(lease, ask())
+        tomorrow = (datetime.now(UTC) + timedelta(days=1)).date().isoformat()
+
+        assert (status, body["type"], body["error"]["type"]) == (402, "error", "billing_error")
+        assert "$0.001 per day (UTC) on scope 'app'" in body["error"]["message"]
+        assert f"opens again at {tomorrow}" in body["error"]["message"]
+        assert body["error"]["details"]["error_code"] == "earmark_cap"
+        assert body["error"]["details"]["reopens_at"].startswith(tomorrow)
+        assert headers["x-should-retry"] == "false"
+        assert headers["x-earmark"] == "cap"
+        assert on.sim.bill.requests == 0
+        assert lease.figures().declined == 1
+
+
+async def test_a_subagent_hears_429_and_no_retry() -> None:
+    """So that its parent keeps what it had written so far."""
+    async with rig(caps=(Cap("0.001", scope="app"),)) as on:
+        status, body, headers = await on.post(on.gateway.lease("app"), ask(), **SUBAGENT)
+
+        assert (status, body["error"]["type"]) == (429, "rate_limit_error")
+        assert headers["x-should-retry"] == "false"
+
+
+async def test_the_tightest_cap_of_client_and_gateway_holds() -> None:
+    """A token's client is bound by its own scope's caps and by the gateway's, though the scopes lie apart."""
+    caps = (Cap("100", scope="team/alice"), Cap("0.001", scope="gateway"))
+    async with rig(caps=caps, also="gateway") as on:
+        lease = on.gateway._standing("team/alice", identity="T1")
+        lease.key = ""
+        async with on.http.post(
+            f"{on.gateway.url}/v1/messages", json=ask(), headers={"x-api-key": "-"}
+        ) as answer:
+            assert answer.status == 401  # nobody has that token
+        on.ledger.set_cap(Cap("100", scope="gateway"))
+        anonymous = on.gateway.lease("x", under="elsewhere")
+        assert (await on.post(anonymous, ask()))[0] == 200
+        assert on.ledger.balance("gateway").posted_nanos == 0
+
+
+async def test_a_call_waits_while_only_held_money_is_in_the_way() -> None:
+    """The second call goes when the first has settled; neither is declined."""
+    async with rig(caps=(Cap("0.006", scope="app"),)) as on:
+        lease = on.gateway.lease("app")
+        slow = asyncio.create_task(on.post(lease, ask("[[sim:delay=300]][[sim:output=9]]")))
+        await on.sim.arrived(1)
+        second = await on.post(lease, ask("[[sim:output=9]]"))
+
+        assert (second[0], (await slow)[0]) == (200, 200)
+        on.prove_exact()
+
+
+async def test_a_wait_has_an_end() -> None:
+    """What does not come free in time is a 429 that may be tried again, and says which cap is in the way."""
+    async with rig(caps=(Cap("0.006", scope="app"),), limits=Limits(wait_s=0.1, stop_s=0.2)) as on:
+        lease = on.gateway.lease("app")
+        hanging = asyncio.create_task(on.post(lease, ask("[[sim:delay=60000]]")))
+        await on.sim.arrived(1)
+        status, body, headers = await on.post(lease, ask())
+
+        assert (status, headers["retry-after"]) == (429, "10")
+        assert "'app'" in body["error"]["message"]
+        assert "only held money is in the way" in body["error"]["message"]
+        hanging.cancel()
+
+
+async def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind() -> None:
+    """Its place in the queue is given up, and its slot."""
+    async with rig(caps=(Cap("0.006", scope="app"),)) as on:
+        lease = on.gateway.lease("app")
+        first = asyncio.create_task(on.post(lease, ask("[[sim:delay=400]][[sim:output=9]]")))
+        await on.sim.arrived(1)
+        second = asyncio.create_task(on.post(lease, ask()))
+        while on.ledger.waiting == 0:
+            await asyncio.sleep(0.01)
+        second.cancel()
+        while on.ledger.waiting:
+            await asyncio.sleep(0.01)
+        await first
+
+        assert on.sim.bill.requests == 1
+        on.prove_exact()
+
+
+async def test_a_patient_stream_hears_pings_until_its_turn() -> None:
+    """Headers and pings come while it waits; then the stream itself, whole."""
+    limits = Limits(patient_s=0.05, ping_s=0.05)
+    async with rig(caps=(Cap("0.006", scope="app"),), limits=limits) as on:
+        lease = on.gateway.lease("app")
+        first = asyncio.create_task(on.post(lease, ask("[[sim:delay=500]][[sim:output=9]]")))
+        await on.sim.arrived(1)
+        events = [
+            event.type async for event in await on.sdk(lease).messages.create(**ask(), stream=True)
+        ]
+        await first
+
+        assert events[0] == "message_start"
+        assert events[-1] == "message_stop"
+        on.prove_exact()
+
+
+async def test_a_patient_stream_hears_of_a_decline_as_an_event() -> None:
+    """Once it has its headers, only an event in the API's form can say no."""
+    limits = Limits(patient_s=0.05, ping_s=0.05, wait_s=0.3, stop_s=0.2)
+    async with rig(caps=(Cap("0.006", scope="app"),), limits=limits) as on:
+        lease = on.gateway.lease("app")
+        hanging = asyncio.create_task(on.post(lease, ask("[[sim:delay=60000]]")))
+        await on.sim.arrived(1)
+        async with on.http.post(
+            f"{on.gateway.url}/v1/messages",
+            json=ask(stream=True),
+            headers={"x-api-key": lease.key},
+        ) as answer:
+            said = await answer.text()
+
+        assert answer.status == 200
+        assert said.startswith("event: ping\n")
+        assert "event: error\n" in said
+        assert "only held money is in the way" in said
+        hanging.cancel()
+
+
+UNBOUNDED = {
+    "priority tier": ask(service_tier="auto"),
+    "searches": ask(tools=[{"type": "web_search_20250305", "name": "web_search", "max_uses": 2}]),
+    "unknown field": ask(of_tomorrow=1),
+    "unknown tool": ask(tools=[{"type": "tool_of_tomorrow", "name": "x"}]),
+    "unknown model": {**ask(), "model": "claude-of-tomorrow"},
+    "unknown place": ask(inference_geo="moon"),
+}
+
+
+@pytest.mark.parametrize("name", UNBOUNDED)
+async def test_what_has_no_bound_is_a_400_that_names_it(name: str) -> None:
+    """A request whose cost nobody can bound is refused by name, in the API's form; nothing is sent."""
+    async with rig() as on:
+        lease = on.gateway.lease("app")
+        status, body, _ = await on.post(lease, UNBOUNDED[name])
+
+        assert (status, body["error"]["type"]) == (400, "invalid_request_error")
+        assert "nothing was sent" in body["error"]["message"]
+        assert on.sim.bill.requests == 0
+        assert lease.figures().declined == 1
+
+
+async def test_the_operators_word_lets_searches_through() -> None:
+    """With a bound for what a search brings in, web search is held for and settled, marked as a word."""
+    async with rig(allow=Allowances(web_search_tokens=5_000)) as on:
+        lease = on.gateway.lease("app")
+        body = {**UNBOUNDED["searches"], **{"messages": ask("[[sim:searches=2]]")["messages"]}}
+        status, _, _ = await on.post(lease, body)
+        held = next(iter(on.ledger.lines()))
+
+        assert status == 200
+        assert "web_search_tokens" in held.note["caller_word"]
+        on.prove_exact()
+
+
+async def test_a_place_that_is_not_named_is_held_for_at_the_dearer_price() -> None:
+    """The request is not changed, so the hold covers 1.1 times the price; named ``global`` it does not."""
+    async with rig(sim={"keep_calls": 5}) as on:
+        lease = on.gateway.lease("app")
+        await on.post(lease, ask())
+        await on.post(lease, ask(inference_geo="global"))
+        open_place, named = [line.nanos for line in on.ledger.lines() if line.kind == "hold"]
+
+        assert open_place > named
+        assert b"inference_geo" not in on.sim.calls[0].body
+        assert b"service_tier" not in on.sim.calls[1].body
+
+
+@pytest.mark.slow
+async def test_a_thousand_calls_at_once_spend_the_cap_and_no_more() -> None:
+    """A cap for two thirds of them is used to 99 % or more, and passed by nothing, by the server's own bill."""
+    cost = 518_000
+    cap = 667 * cost
+    limits = Limits(wait_s=100)
+    async with rig(
+        caps=(Cap.from_nanos(cap, per=None, scope="app", tz="UTC", owner="code"),), limits=limits
+    ) as on:
+        lease = on.gateway.lease("app")
+        answers = await asyncio.gather(*(on.post(lease, ask()) for _ in range(1000)))
+        statuses = Counter(status for status, _, _ in answers)
+
+        assert set(statuses) == {200, 402}
+        assert on.sim.bill.nanos <= cap
+        assert on.sim.bill.nanos >= cap * 98 // 100
+        assert statuses[200] == on.sim.bill.requests
+        on.prove_exact()
