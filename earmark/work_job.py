@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +49,7 @@ class Request:
     max_tokens: int
     timeout_s: float
     out: Path | None
+    resume: str | None
     simulate: bool
     ledger: Path | None
     config: Path | None
@@ -104,7 +107,7 @@ def run_request(request: Request) -> int:
         request=request,
         settings=settings,
         prices=book_of(request.prices, settings),
-        worker=_worker(request, settings),
+        worker=_worker(request, settings, ledger_path(request.ledger).parent / "sessions"),
         run_id=new_run_id("work"),
         ledger=ledger_path(request.ledger),
     )
@@ -112,6 +115,10 @@ def run_request(request: Request) -> int:
     for model in {job.worker.model, *(one.model for one in job.worker.agents.values())} - {None}:
         check_model(str(model), job.prices)
     job.worker.check_program()
+    if request.resume is not None:
+        job.worker.check_session(request.resume)
+    # What it would say of a session that we have ended is in the outcome already.
+    logging.getLogger("claude_agent_sdk").setLevel(logging.CRITICAL)
     with upstream(simulate=request.simulate) as client:
         try:
             return asyncio.run(_work(job, client))
@@ -129,7 +136,7 @@ def _check_free(out: Path | None) -> None:
             raise Mistake(f"--out {out}: there is a {name} already; name another folder")
 
 
-def _worker(request: Request, settings: Settings) -> AgentSdkWorker:
+def _worker(request: Request, settings: Settings, sessions: Path) -> AgentSdkWorker:
     """Reads in the folder only; with ``--write`` it changes files there as well, and nowhere else."""
     return AgentSdkWorker(
         name="worker",
@@ -141,6 +148,7 @@ def _worker(request: Request, settings: Settings) -> AgentSdkWorker:
         max_turns=request.turns,
         max_tokens=request.max_tokens,
         timeout_s=request.timeout_s,
+        sessions=sessions,
     )
 
 
@@ -171,7 +179,7 @@ async def _work(job: _Job, client: dict[str, Any]) -> int:
             if job.request.simulate:
                 output.remark("SIMULATED: a stand-in answers, nothing is spent")
             with watch(run):
-                done = await job.worker.run(run, job.request.task)
+                done = await job.worker.run(run, job.request.task, resume=job.request.resume)
             await run.drain()
             code = _exit_code(run, done)
             summary = _summary(job, run, done, code)
@@ -214,6 +222,7 @@ def _summary(job: _Job, run: Run, done: WorkerResult, code: Exit) -> dict[str, A
         "outcome": done.outcome.value,
         "reason": done.reason,
         "text": done.text,
+        "session": report.session,
         "turns": done.turns,
         **output.money("posted", balance.posted_nanos),
         **output.money("held", balance.held_nanos),
@@ -275,4 +284,7 @@ def _lines(job: _Job, done: WorkerResult, summary: dict[str, Any]) -> Iterator[s
         yield f"{done.report.declined} calls were declined by a cap: what they would have found is missing"
     if done.report.denied:
         yield f"not allowed, so not done: {', '.join(sorted(set(done.report.denied)))}"
+    if done.outcome is not Outcome.OK and done.turns:
+        folder = shlex.quote(str(job.request.folder))
+        yield f"go on: earmark work 'Go on.' --in {folder} --resume {done.report.session}"
     yield f"more: earmark report {job.run_id}"

@@ -145,10 +145,17 @@ async def stream_out(
     # Bounded, so that a slow reader slows the workers down instead of filling memory.
     done: asyncio.Queue[Part[Item] | None] = asyncio.Queue(maxsize=crew.width)
     crew.begin(done.put)
+
+    def wake() -> None:
+        if not done.full():
+            done.put_nowait(None)
+
+    crew.when_broken(wake)
     working = crew.width
     try:
         while working:  # each round takes a part, or sees one worker end
             part = await done.get()
+            crew.raise_broken()
             if part is None:
                 working -= 1
             else:
@@ -257,6 +264,7 @@ class _Crew(Generic[Item]):
         self._source = _Source(items)
         self._is_closing = False
         self._tasks: list[asyncio.Task[None]] = []
+        self._broken: asyncio.Task[None] | None = None
 
     def begin(self, hand_on: Callable[[Part[Item] | None], Awaitable[None]]) -> None:
         """Start all workers; each hands on its parts, and None when there is nothing left to do."""
@@ -271,6 +279,22 @@ class _Crew(Generic[Item]):
         ended, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
         for task in ended:
             task.result()
+
+    def when_broken(self, wake: Callable[[], None]) -> None:
+        """Have a worker that ends without saying so (a ``BaseException``) wake who waits for its parts."""
+
+        def look(task: asyncio.Task[None]) -> None:
+            if not self._is_closing and (task.cancelled() or task.exception() is not None):
+                self._broken = task
+                wake()
+
+        for task in self._tasks:
+            task.add_done_callback(look)
+
+    def raise_broken(self) -> None:
+        """Raise what such a worker raised."""
+        if self._broken is not None:
+            self._broken.result()
 
     def raise_failure(self, parts: tuple[Part[Any], ...] = ()) -> None:
         """Raise if the source of the items has failed."""

@@ -12,6 +12,7 @@ one small call and the specialist's; it ends with the specialist's answer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -161,13 +162,19 @@ def _said(choice: Part[Any]) -> tuple[str, float | None]:
     """The route and the confidence in a classifier's answer."""
     value = choice.value
     if isinstance(value, tuple) and len(value) == 2:
-        return str(value[0]), float(value[1])
+        return str(value[0]), _sure(value[1])
     if isinstance(value, Mapping):
         named, sure = value.get("route", ""), value.get("confidence")
     else:
         named, sure = getattr(value, "route", value), getattr(value, "confidence", None)
-    is_number = isinstance(sure, (int, float)) and not isinstance(sure, bool)
-    return ("" if named is None else str(named).strip()), float(sure) if is_number else None  # type: ignore[arg-type]
+    return ("" if named is None else str(named).strip()), _sure(sure)
+
+
+def _sure(said: object) -> float | None:
+    """A confidence; None where none was said, and 0 for what is no number at all (NaN)."""
+    if isinstance(said, bool) or not isinstance(said, int | float):
+        return None
+    return 0.0 if math.isnan(said) else float(said)
 
 
 def _taken(

@@ -48,6 +48,12 @@ def work(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Where report.md and costs.json go."),
     ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume", metavar="SESSION", help="Go on with an earlier session, in its context."
+        ),
+    ] = None,
     simulate: Annotated[
         bool,
         typer.Option(
@@ -81,6 +87,7 @@ def work(
             max_tokens=max_tokens,
             timeout_s=timeout,
             out=out,
+            resume=resume,
             simulate=simulate,
             ledger=ledger,
             config=config,

@@ -159,6 +159,16 @@ def stopping() -> Refusal:
     )
 
 
+def stopped() -> Refusal:
+    """The gateway ended before the answer was in."""
+    return Refusal(
+        503,
+        "the gateway stopped before the answer was in; it may have been billed, so its hold is in doubt",
+        {"x-should-retry": "false"},
+        reason="stopping",
+    )
+
+
 def no_batches() -> Refusal:
     """Batches cost hours later."""
     return Refusal(

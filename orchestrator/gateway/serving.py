@@ -22,6 +22,7 @@ from .replies import (
     no_batches,
     no_files,
     not_known,
+    stopped,
     stopping,
     too_slow,
 )
@@ -110,7 +111,8 @@ class Serving:
                 here = asyncio.current_task()
                 if exchange.is_alone or not gateway.is_stopping or here is None or here.uncancel():
                     raise
-                raise stopping() from None  # the request was given up, not its client
+                # The request was given up, not its client.
+                raise (stopped() if exchange.is_sent else stopping()) from None
 
     async def _count(self, http: web.BaseRequest, route: Route, lease: Lease) -> web.StreamResponse:
         limits = self._gateway.limits

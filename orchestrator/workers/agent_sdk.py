@@ -24,7 +24,7 @@ from orchestrator.tools import Tool, tool
 from .environment import check_environment
 from .leases import Leases
 from .report import WorkerResult
-from .session_options import PERMISSION_MODES, Subagent, check_extra, find_cli
+from .session_options import PERMISSION_MODES, Subagent, check_extra, find_cli, place_of
 
 #: Looking at files: inside its folder only, unless rules allow more.
 READING = ("Read", "Grep", "Glob")
@@ -151,6 +151,14 @@ class AgentSdkWorker:
             ConfigError: the extra is not installed, or there is no Claude Code.
         """
         find_cli(self.name, self.cli_path)
+
+    def check_session(self, session: str) -> None:
+        """Say now that there is no such session to go on with.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        place_of(self.name, session, self.sessions)
 
     def read(self, text: str, structured: Any) -> tuple[Any, str]:
         """An answer as its value, and what is wrong with it (empty if nothing is)."""

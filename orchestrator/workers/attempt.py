@@ -17,7 +17,7 @@ from orchestrator.failures import outcome_of
 from orchestrator.outcomes import Outcome
 from orchestrator.run import Run
 
-from .launching import Launch
+from .launching import Launch, home
 from .leases import Lease, Leases, leased
 from .named import Named
 from .report import WorkerReport, shares_of
@@ -121,6 +121,7 @@ class Attempt:
             self.write("begin", **begins)
             try:
                 self.run.check()
+                await asyncio.to_thread(home)  # the first one looks for what the dead have left
                 listener = Named(self.run, self.name, self.names)
                 async with leased(self.run, self._lender, listener) as self._lease:
                     outcome, reason = await work()

@@ -155,16 +155,13 @@ class SdkAttempt:
             )
         finally:
             self._judged, self._repairs = session.judged, session.repairs
-            place.remember(self._reading.cost.total_nanos)
+            place.leave(self._reading.cost.total_nanos)
         return self._end(owner)
 
     def _launch(self, program: Path, place: Place) -> Launch:
         worker, lease = self._worker, self._attempt.lease
-        scratch = place.folder / "scratch"
-        scratch.mkdir(exist_ok=True)
         env = program_env(
             place=place,
-            scratch=scratch,
             base_url=lease.base_url,
             key=lease.key,
             max_tokens=worker.max_tokens,
@@ -254,8 +251,12 @@ class SdkAttempt:
         outcome, reason, value = ending.outcome, ending.reason, None
         if outcome is Outcome.OK:
             value, problem = self._worker.read(ending.text, ending.structured)
-            if not problem and self._worker.check is not None:
-                problem = await call_async(self._worker.check, value) or ""
+            try:
+                if not problem and self._worker.check is not None:
+                    problem = await call_async(self._worker.check, value) or ""
+            except Exception as error:  # noqa: BLE001 - the user's callback; it is no answer's fault
+                outcome, reason = outcome_of(error)
+                reason, value, problem = f"its check failed: {reason}", None, ""
             if problem:
                 outcome, reason, value = Outcome.INVALID, str(problem), None
         return Judged(outcome=outcome, reason=reason, value=value, ending=ending)

@@ -82,8 +82,14 @@ class Place:
         except (OSError, ValueError, KeyError, TypeError):
             return 0
 
-    def remember(self, total_nanos: int) -> None:
-        """Keep that."""
+    @property
+    def scratch(self) -> Path:
+        """For the program's temporary files."""
+        return self.folder / "scratch"
+
+    def leave(self, total_nanos: int) -> None:
+        """Keep that total and the conversation, nothing else."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
         self._record.write_text(json.dumps({"total_nanos": total_nanos}) + "\n", encoding="utf-8")
 
 
@@ -107,9 +113,11 @@ def place_of(worker: str, resume: str | None, sessions: Path | None) -> Place:
                 f"worker {worker}: there is no session {resume!r} in {top}; sessions of another process are "
                 "found again only in a folder given as sessions="
             )
-        return Place(session=session, folder=folder, is_resumed=True)
-    folder.mkdir(parents=True, mode=0o700)
-    return Place(session=session, folder=folder)
+    else:
+        folder.mkdir(parents=True, mode=0o700)
+    place = Place(session=session, folder=folder, is_resumed=resume is not None)
+    place.scratch.mkdir(exist_ok=True)
+    return place
 
 
 def _is_uuid(text: str) -> bool:
@@ -146,7 +154,6 @@ def find_cli(worker: str, given: Path | None) -> Path:
 def program_env(
     *,
     place: Place,
-    scratch: Path,
     base_url: str,
     key: str,
     max_tokens: int,
@@ -158,7 +165,7 @@ def program_env(
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(max_tokens),
         **given,
         "CLAUDE_CONFIG_DIR": str(place.folder),
-        "CLAUDE_CODE_TMPDIR": str(scratch),
+        "CLAUDE_CODE_TMPDIR": str(place.scratch),
         "ANTHROPIC_BASE_URL": base_url,
         "ANTHROPIC_API_KEY": key,
     }

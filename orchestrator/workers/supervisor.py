@@ -27,6 +27,7 @@ LOOK_S = 0.5
 _ROUNDS_MOST = 200
 #: What a shell says of a program that is not there, or can't be run.
 EXIT_NO_PROGRAM, EXIT_ORPHANED = 127, 143
+_HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -106,7 +107,7 @@ def _wake_up_on_signals() -> int:
     for end in (reader, writer):
         os.set_blocking(end, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+    for number in _HEARD:
         signal.signal(number, lambda *_: None)
     return reader
 
@@ -128,7 +129,7 @@ def _start(orders: dict[str, Any], further: list[str]) -> int | None:
     if child == 0:
         try:
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+            for number in (*_HEARD, signal.SIGPIPE):  # Python ignores a broken pipe, others don't
                 signal.signal(number, signal.SIG_DFL)
             os.setpgid(0, 0)
             _prctl(_SET_PDEATHSIG, signal.SIGKILL)

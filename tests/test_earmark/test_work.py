@@ -83,9 +83,27 @@ def test_a_cap_in_the_way(place: Path, earmark: Program) -> None:
     assert "the cap of $0.001" in ran.json["reason"]
 
 
+def test_a_session_that_had_to_stop_is_gone_on_with(place: Path, earmark: Program) -> None:
+    """Out of money in the middle is exit code 3, with the command that goes on; the new run costs only what is new."""
+    loop = '[[sim:tool=Glob {"pattern": "*"}]] [[sim:turns=4]] [[sim:output=300]]'
+    common = ("--in", "place", "--simulate", "--max-tokens", "500")
+    stopped = earmark("work", f"Look {loop}", *common, "--cap", "0.018")
+
+    assert stopped.code == 3, stopped.out
+    assert "go on: earmark work 'Go on.' --in place --resume " in stopped.out
+    session = stopped.out.partition("--resume ")[2].split()[0]
+
+    ran = earmark("work", "Go on [[sim:text=all done]]", *common, "--resume", session, "--json")
+
+    assert (ran.code, ran.json["text"], ran.json["session"]) == (0, "all done", session)
+    assert abs(ran.json["cli_difference_nanos"]) < 10
+    assert ran.json["calls"] == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("--in", "place", "--resume", "no-session"), "there is no session 'no-session'"),
         (("--in", "nowhere"), "no such folder"),
         (("--in", "place", "--cap", "lots"), "lots"),
         (("--in", "place", "--model", "claude-none-1"), "claude-none-1"),

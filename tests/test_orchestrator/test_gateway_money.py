@@ -45,22 +45,6 @@ async def test_a_subagent_hears_429_and_no_retry() -> None:
         assert headers["x-should-retry"] == "false"
 
 
-async def test_the_tightest_cap_of_client_and_gateway_holds() -> None:
-    """A token's client is bound by its own scope's caps and by the gateway's, though the scopes lie apart."""
-    caps = (Cap("100", scope="team/alice"), Cap("0.001", scope="gateway"))
-    async with rig(caps=caps, also="gateway") as on:
-        lease = on.gateway._standing("team/alice", identity="T1")
-        lease.key = ""
-        async with on.http.post(
-            f"{on.gateway.url}/v1/messages", json=ask(), headers={"x-api-key": "-"}
-        ) as answer:
-            assert answer.status == 401  # nobody has that token
-        on.ledger.set_cap(Cap("100", scope="gateway"))
-        anonymous = on.gateway.lease("x", under="elsewhere")
-        assert (await on.post(anonymous, ask()))[0] == 200
-        assert on.ledger.balance("gateway").posted_nanos == 0
-
-
 async def test_a_call_waits_while_only_held_money_is_in_the_way() -> None:
     """The second call goes when the first has settled; neither is declined."""
     async with rig(caps=(Cap("0.006", scope="app"),)) as on:

@@ -117,6 +117,19 @@ async def test_it_mends_its_answer_in_the_open_session(tmp_path: Path) -> None:
     assert result.tally.posted_nanos == 0
 
 
+async def test_a_check_that_raises_is_said(tmp_path: Path) -> None:
+    """A fault of the caller's own check is no fault of the answer, and repairs nothing."""
+
+    def check(text: str) -> str | None:
+        raise LookupError("no such rule")
+
+    result = await outcome_of(tmp_path, "good", repairs=2, check=check)
+
+    assert result.outcome is Outcome.INFRA
+    assert result.reason == "its check failed: LookupError: no such rule"
+    assert result.report.repairs == 0
+
+
 @pytest.mark.parametrize(
     ("status", "says", "outcome"),
     [

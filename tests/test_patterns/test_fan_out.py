@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
@@ -273,6 +274,73 @@ async def test_a_listener_that_raises_stops_the_spending() -> None:
             await fan_out(st.run, helper(), ["a"] * 100, width=2, on_part=fail)
         assert st.sim.stats.arrived <= 5
         _prove_left(st)
+
+
+def _cancel(_: Any) -> None:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("callback", ["on_part", "stop_when"])
+async def test_a_callback_that_raises_a_cancellation_ends_the_work(callback: str) -> None:
+    """It is neither asked again for ever nor taken for a cancellation of the item."""
+    async with stage() as st:
+        given: dict[str, Any] = {callback: _cancel}
+        with pytest.raises(asyncio.CancelledError):
+            await fan_out(st.run, _double, range(3), width=2, **given)
+        assert _tasks() == 0
+
+
+async def _cancelled_async() -> AsyncIterator[int]:
+    yield 0
+    raise asyncio.CancelledError
+
+
+class _Fatal(BaseException):
+    pass
+
+
+async def _fatal(_: int) -> None:
+    raise _Fatal
+
+
+@pytest.mark.parametrize(
+    ("worker", "items", "raised"),
+    [(_fatal, range(3), _Fatal), (_double, _cancelled_async(), SourceFailed)],
+    ids=["worker", "source"],
+)
+async def test_a_stream_never_waits_for_a_worker_that_is_gone(
+    worker: Any, items: Any, raised: type[BaseException]
+) -> None:
+    """Whatever ended it is raised to the reader of the stream."""
+    async with stage() as st, asyncio.timeout(5):
+        with pytest.raises(raised):
+            async for _ in stream_out(st.run, worker, items, width=2):
+                pass
+        assert _tasks() == 0
+
+
+async def _at_once(item: int) -> int:
+    return item
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+async def test_work_that_takes_no_time_can_be_cancelled(is_stopped: bool) -> None:
+    """A source without an end never keeps the event loop to itself, also once nothing new may start."""
+    async with stage() as st:
+        work = asyncio.create_task(
+            fan_out(
+                st.run,
+                _at_once,
+                itertools.count(),
+                width=2,
+                stop_when=lambda _: is_stopped,
+            )
+        )
+        await asyncio.sleep(0.05)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        assert _tasks() == 0
 
 
 async def test_items_after_a_stop_are_parts_too() -> None:

@@ -49,6 +49,8 @@ async def test_a_classifier_hands_a_request_to_its_specialist() -> None:
         pytest.param(("outage", 0.9), "outage", False, id="sure"),
         pytest.param(("outage", 0.2), "billing", True, id="unsure"),
         pytest.param({"route": "outage", "confidence": 0.5}, "outage", False, id="at the border"),
+        pytest.param(("outage", float("nan")), "billing", True, id="not a number"),
+        pytest.param(("outage", "high"), "outage", False, id="a pair with a word"),
         pytest.param("weather", "billing", True, id="none of the routes"),
         pytest.param(None, "billing", True, id="nothing"),
     ],

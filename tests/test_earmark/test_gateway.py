@@ -1,0 +1,169 @@
+"""earmark gateway: what it says, who it lets in, how it ends, and what a kill leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from budgets.caps import Cap
+from budgets.ledger import Ledger
+
+from .conftest import Program
+
+BODY = {
+    "model": "claude-haiku-4-5",
+    "max_tokens": 100,
+    "messages": [{"role": "user", "content": "Hello [[sim:output=90]]"}],
+}
+
+#: A hundred output tokens at $5 a million: more than half of a bound. Three bounds are more than five of it.
+LEAST_BOUND = 0.0005
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    """A gateway in a process of its own, and the document that it prints once it listens."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "earmark", "gateway", "--port", "0", "--json", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    text = ""
+    while not text.endswith("\n}\n"):
+        line = process.stdout.readline()
+        assert line, process.communicate()[1]
+        text += line
+    try:
+        yield process, json.loads(text)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def post(url: str, key: str = "any", body: dict[str, Any] | None = None) -> tuple[int, Any]:
+    """One message; status and JSON."""
+    request = urllib.request.Request(
+        f"{url}/v1/messages",
+        json.dumps(body or BODY).encode(),
+        {"x-api-key": key, "anthropic-version": "2023-06-01", "content-type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_it_serves_under_its_cap_until_it_is_interrupted(folder: Path) -> None:
+    """Calls are charged in the scope ``gateway``, the cap holds, and Ctrl-C is its normal end."""
+    with started("--simulate", "--cap-day", "0.002") as (process, said):
+        statuses = [post(said["url"])[0] for _ in range(6)]
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=20)
+
+        assert said["caps"] == ["$0.002 per day (UTC) on scope 'simulated/gateway'"]
+        assert statuses[0] == 200
+        assert statuses[-1] == 402
+        assert (process.returncode, rest, errors) == (0, "", "")
+    with Ledger(folder / ".earmark" / "ledger.db") as ledger:
+        balance = ledger.balance("simulated/gateway")
+        assert 0 < balance.posted_nanos <= 2_000_000
+        assert balance.held_nanos == balance.in_doubt_nanos == 0
+        assert ledger.check().findings == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_killed_in_the_middle_its_holds_are_in_doubt(folder: Path) -> None:
+    """After kill -9 the next start finds what was under way and sets it in doubt, charged in full."""
+    hanging = {**BODY, "messages": [{"role": "user", "content": "[[sim:delay=60000]]"}]}
+    with started("--simulate", "--cap-day", "1") as (process, said):
+        assert post(said["url"])[0] == 200
+        calls = [
+            threading.Thread(target=_try_to_post, args=(said["url"], hanging)) for _ in range(3)
+        ]
+        for call in calls:
+            call.start()
+        while _held_usd(said["url"]) < 5 * LEAST_BOUND:
+            time.sleep(0.05)
+        process.kill()
+        process.wait()
+        for call in calls:
+            call.join()
+    with started("--simulate", "--cap-day", "1") as (_, said):
+        with urllib.request.urlopen(f"{said['url']}/earmark/budget", timeout=10) as answer:
+            client = json.load(answer)["clients"][0]
+
+        assert client["scope"] == "simulated/gateway"
+        assert float(client["in_doubt_usd"]) > 0
+        assert float(client["held_usd"]) == 0
+    with Ledger(folder / ".earmark" / "ledger.db") as ledger:
+        assert [hold.state for hold in ledger.open_holds()] == ["doubt"] * 3
+        assert ledger.check().findings == []
+
+
+def _try_to_post(url: str, body: dict[str, Any]) -> None:
+    try:
+        post(url, body=body)
+    except OSError:
+        pass
+
+
+def _held_usd(url: str) -> float:
+    with urllib.request.urlopen(f"{url}/earmark/budget", timeout=10) as answer:
+        return float(json.load(answer)["clients"][0]["held_usd"])
+
+
+def test_tokens_are_made_listed_and_taken_back(earmark: Program, folder: Path) -> None:
+    """A token has its scope and its cap in the ledger; its key is shown once and works nowhere but here."""
+    made = earmark("gateway", "token", "new", "--scope", "team/alice", "--cap-day", "5", "--json")
+    listed = earmark("gateway", "token", "list", "--json")
+    with Ledger(folder / ".earmark" / "ledger.db") as ledger:
+        caps = [entry.cap for entry in ledger.caps() if entry.cap.scope]
+
+    assert made.json["caps"] == ["$5.00 per day (UTC) on scope 'team/alice'"]
+    assert made.json["key"].startswith("earmark-")
+    assert [one["id"] for one in listed.json["tokens"]] == [made.json["id"]]
+    assert made.json["key"] not in listed.out
+    assert Cap("5", per="day", scope="team/alice", owner="earmark gateway token") in caps
+    shown = earmark("gateway", "token", "list")
+    assert made.json["id"] in shown.out
+    assert earmark("gateway", "token", "revoke", made.json["id"]).code == 0
+    assert "any program on this machine" in earmark("gateway", "token", "list").out
+    assert earmark("gateway", "token", "revoke", made.json["id"]).code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--cap-day", "20"), "there is no API key"),
+        (("--simulate", "--host", "0.0.0.0"), "needs tokens"),
+        (("--simulate", "--cap-day", "much"), "cap per day"),
+        (("token", "new", "--scope", "/"), "scope of its own"),
+        (("token", "new", "--scope", "a", "--ends", "2020-01-01"), "is over already"),
+    ],
+)
+def test_mistakes_get_one_sentence(
+    earmark: Program, arguments: tuple[str, ...], sentence: str
+) -> None:
+    """Without a key, without tokens, without sense: exit code 2 and one sentence."""
+    ran = earmark("gateway", *arguments)
+
+    assert ran.code == 2
+    assert sentence in ran.err
+    assert len(ran.err.strip().splitlines()) == 1
