@@ -1,6 +1,7 @@
 """Gateway: what it costs to go through it, everything on (durable ledger, gate, leases), against going direct.
 
-Three processes on loopback: a server that answers after a moment, the gateway, and the client that measures.
+Three processes on loopback: a server that answers after 50 ms (far sooner than any model), ``earmark gateway``
+as its users run it, and the client that measures. Each of them is busy at once, so two cores are few for it.
 Rounds through the gateway and past it are interleaved, so that a noisy machine is noisy for both.
 Run: ``python benchmarks/gateway.py``.
 """
@@ -11,27 +12,30 @@ import argparse
 import asyncio
 import json
 import multiprocessing
+import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 
 import aiohttp
 import psutil
 from aiohttp import web
 
 from budgets import Cap, Ledger
-from orchestrator.gate import Gate
-from orchestrator.gateway import Gateway, Upstream
+from orchestrator.gateway import Tokens
 
 WIDTH = 64
-ANSWER_S = 0.01
 BODY = {
     "model": "claude-sonnet-5-5",
     "max_tokens": 400,
@@ -81,12 +85,12 @@ EVENTS = [
 ]
 
 
-def serve(pipe: Connection) -> None:
+def serve(pipe: Connection, answer_s: float) -> None:
     """The API's process: answers every request after a moment."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         raw = await request.read()
-        await asyncio.sleep(ANSWER_S)
+        await asyncio.sleep(answer_s)
         if b'"stream": true' not in raw:
             return web.Response(body=REPLY, content_type="application/json")
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
@@ -107,22 +111,31 @@ def serve(pipe: Connection) -> None:
     asyncio.run(main())
 
 
-def gate_keeper(pipe: Connection, upstream: str, folder: str) -> None:
-    """The gateway's process, with a lease for the client."""
-
-    async def main() -> None:
-        ledger = Ledger(Path(folder) / "ledger.db", caps=[Cap("1000000")])
-        options = {"upstream": Upstream(url=upstream, api_key="key"), "gate": Gate(width=256)}
-        async with Gateway(ledger=ledger, **options) as gateway:  # type: ignore[arg-type]
-            lease = gateway.lease("bench", cap="100000")
-            pipe.send((lease.base_url, lease.key))
-            await asyncio.to_thread(pipe.recv)
-            lease.close()
-        check, balance = ledger.check(), ledger.balance()
-        ledger.close()
-        pipe.send((check.findings, balance.held_nanos, balance.in_doubt_nanos))
-
-    asyncio.run(main())
+@contextmanager
+def gateway(upstream: str, ledger: Path) -> Iterator[tuple[str, str, int]]:
+    """``earmark gateway`` as its users run it, with a token for the client: its address, the key, its pid."""
+    _, key = Tokens.beside(ledger).new("bench")
+    with Ledger(ledger, caps=[Cap("100000", scope="bench")]):
+        pass
+    process = subprocess.Popen(
+        [sys.executable, "-m", "earmark", "gateway", "--json", "--port", "0"]
+        + ["--cap-day", "1000000", "--ledger", str(ledger), "--upstream", upstream],
+        env={**os.environ, "ANTHROPIC_API_KEY": "key", "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    said = ""
+    while not said.endswith("\n}\n"):
+        said += process.stdout.readline()
+    try:
+        yield json.loads(said)["url"], key, process.pid
+    finally:
+        process.terminate()
+        process.communicate()
+    with Ledger(ledger) as after:
+        balance, check = after.balance("bench"), after.check()
+    assert (check.findings, balance.held_nanos, balance.in_doubt_nanos) == ([], 0, 0), check
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,18 +225,15 @@ async def measure(direct: Way, through: Way, keeper: int, given: argparse.Namesp
     )
 
 
-async def go(upstream: str, pipe: Connection, keeper: int, given: argparse.Namespace) -> None:
+async def go(upstream: str, ours: tuple[str, str, int], given: argparse.Namespace) -> None:
     """Connect both ways and measure."""
-    base, key = pipe.recv()
+    base, key, keeper = ours
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
         headers = {"content-type": "application/json", "anthropic-version": "2023-06-01"}
         direct = Way(session, f"{upstream}/v1/messages", headers)
         through = Way(session, f"{base}/v1/messages", {**headers, "x-api-key": key})
         await measure(direct, through, keeper, given)
-    pipe.send("stop")
-    findings, held, in_doubt = pipe.recv()
-    assert (findings, held, in_doubt) == ([], 0, 0), (findings, held, in_doubt)
 
 
 def main() -> None:
@@ -231,23 +241,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--calls", type=int, default=1_500, help="calls in each round")
+    parser.add_argument("--answer-ms", type=int, default=50, help="of the server, for each call")
     parser.add_argument("--streams", type=int, default=10_000)
     given = parser.parse_args()
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    server = context.Process(target=serve, args=(there,), daemon=True)
+    server = context.Process(target=serve, args=(there, given.answer_ms / 1000), daemon=True)
     server.start()
     upstream = f"http://127.0.0.1:{here.recv()}"
-    ours, theirs = context.Pipe()
-    with tempfile.TemporaryDirectory() as folder:
-        keeper = context.Process(target=gate_keeper, args=(theirs, upstream, folder), daemon=True)
-        keeper.start()
-        try:
-            asyncio.run(go(upstream, ours, keeper.pid or 0, given))
-        finally:
-            keeper.join(timeout=10)
-            server.terminate()
-            server.join()
+    try:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            gateway(upstream, Path(folder) / "ledger.db") as ours,
+        ):
+            asyncio.run(go(upstream, ours, given))
+    finally:
+        server.terminate()
+        server.join()
 
 
 if __name__ == "__main__":

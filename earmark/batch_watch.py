@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .bulk_place import find_state, go_on
 from .failures import Mistake
 from .output import dollars, money, remark
 from .run_places import RunPlace
@@ -104,7 +105,20 @@ async def _take_up(place: RunPlace, prices: PriceBook, *, cancels: bool) -> Prog
             remark(
                 f"the batches go on at the provider, their holds stay; 'earmark batches attach {place.id}' goes on"
             )
+        elif (command := _rows_by(place)) is not None:
+            remark(f"the rows of its documents are written by: {command}")
         return job.progress()
+
+
+def _rows_by(place: RunPlace) -> str | None:
+    """The command that writes the rows of a bulk job; None if the run is no such thing."""
+    if place.ledger is None:
+        return None
+    try:
+        out, state = find_state(place.id, place.ledger)
+    except Mistake:
+        return None
+    return go_on(state.get("command") or (), out)
 
 
 def _run_of(place: RunPlace, prices: PriceBook) -> Run:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing
 from typing import Any
@@ -17,7 +16,7 @@ from patterns.crew import work_through
 
 from . import output
 from .batch_watch import View, listening, summary
-from .bulk_options import Request
+from .bulk_options import Request, notified
 
 #: The stand-in's batches end within seconds.
 _QUICK = Polling(first_s=0.1, longest_s=1.0)
@@ -26,12 +25,12 @@ _LEFT = "its batch goes on at the provider: --resume fetches its answer"
 
 def settings_of(request: Request) -> BatchSettings:
     """How the batches are done, as the options say."""
-    command = tuple(shlex.split(request.notify)) if request.notify else ()
+    command, webhook = notified(request)
     polling = _QUICK if request.simulate else Polling()
     return BatchSettings(
         failed_direct=request.failed_direct,
         polling=polling,
-        notify=Notify(command=command, webhook=request.webhook or ""),
+        notify=Notify(command=command, webhook=webhook),
     )
 
 

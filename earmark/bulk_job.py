@@ -27,7 +27,7 @@ from patterns.bulk import Progress, Quote, Results, Row, Sheet, Task, answer_all
 from patterns.bulk.export import check_formats
 from patterns.bulk.row import place_of
 
-from .bulk_options import Request
+from .bulk_options import Request, notified
 from .bulk_place import Place, earlier_place, go_on, new_place, own_files, write_state
 from .bulk_source import Source
 from .bulk_view import View
@@ -91,6 +91,7 @@ def run_request(request: Request) -> int:
     model = request.model or settings.model or DEFAULT_MODEL
     check_model(model, prices)
     check_formats(request.formats)
+    notified(request)
     task = request.make_task(model, request.max_tokens)
     _check_instructions(task, prices)
     with Extractor(max_pages=request.max_pages) as extractor:

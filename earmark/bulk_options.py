@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from .failures import Mistake
 
 if TYPE_CHECKING:
     from patterns.bulk import Task
@@ -222,6 +225,24 @@ class Request:
             if is_set
         ]
         return (self.command, str(self.source), *self.words, *options, *flags)
+
+
+def notified(request: Request) -> tuple[tuple[str, ...], str]:
+    """The command and the webhook that are told at the end.
+
+    Raises:
+        Mistake: they can't be used; nothing was sent.
+    """
+    try:
+        command = tuple(shlex.split(request.notify or ""))
+    except ValueError as error:
+        raise Mistake(
+            f"--notify {request.notify}: it is no command ({error}); mend its quotes"
+        ) from None
+    webhook = request.webhook or ""
+    if webhook and not webhook.startswith(("https://", "http://")):
+        raise Mistake("--webhook: it is no URL; write one that begins with https:// or http://")
+    return command, webhook
 
 
 def listed(text: str) -> tuple[str, ...]:

@@ -156,7 +156,7 @@ def _model(given: str) -> type[BaseModel]:
     sys.path.insert(0, str(Path.cwd()))  # a program does not look in the working folder by itself
     try:
         model = getattr(importlib.import_module(module), name, None)
-    except Exception as error:  # noqa: BLE001 - the user's module may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's module may raise anything
         raise Mistake(
             f"--schema: the module {module} can't be imported ({type(error).__name__}: {error})"
         ) from None

@@ -83,7 +83,12 @@ class View:
             if told:
                 self.say(f"passed over: {told}{hint}")
         if not estimate.files:
-            self.say("no file matches: check the folder, --include and --exclude")
+            is_table = self.skipped is None
+            self.say(
+                "the table has no rows"
+                if is_table
+                else "no file matches: check the folder, --include and --exclude"
+            )
         if not estimate.documents:
             return
         worst, likely = estimate.worst_nanos, estimate.likely_nanos

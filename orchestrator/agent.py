@@ -12,17 +12,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from anthropic import AnthropicError, APIConnectionError
-from anthropic.types import Message
+from anthropic.types import ContentBlock, Message
 from pydantic import BaseModel
 
 from budgets.errors import BudgetError
 from budgets.money import format_usd
 from budgets.scopes import scope
 
-from .answers import Answers
+from .answers import Answers, fault_of
 from .approvals import Approve
 from .context import Tally, calling_as, current_call
 from .errors import ConfigError, OrchestratorError, UnreadableAnswer
@@ -33,6 +33,7 @@ from .prefixes import sharing
 from .run import Run
 from .server_tools import ServerTool
 from .sources import Source, sources_of
+from .time_limits import within
 from .tool_calls import ToolCalls
 from .tools import Tool, tool
 from .trips import Policy, steps_of
@@ -166,6 +167,7 @@ class Agent:
             scope(self.name, self.cap),
             calling_as(self.name, unit=unit, keep=keep) as tally,
             nullcontext() if self.on_trip is None else tripping(self.on_trip),
+            within(self.timeout_s),
             _with_figures(self.name, tally),
         ):
             loop = _Loop(self, run, tally, messages)
@@ -289,6 +291,10 @@ class _Loop:
                 outcome, reason, self.value = self.answers.end(
                     reply.stop_reason, self.text, self.agent.max_tokens
                 )
+                strange = sorted({one.type for one in reply.content} - _KNOWN)
+                if outcome is Outcome.OK and strange and not self.text:
+                    told = ", ".join(strange)[:200]
+                    return Outcome.INVALID, f"nothing in the answer is of a kind known here ({told})"
                 return outcome, reason
             answered = await self.calls.answer(uses)
             self.messages.append(answered.message)
@@ -319,7 +325,7 @@ class _Loop:
         asked = {**self.agent.body(self.messages), "timeout": self.run.client.timeout}
         if self._container is not None:
             asked.setdefault("container", self._container)
-        doubted = self.tally.in_doubt_nanos
+        before = self.tally.posted_nanos, self.tally.in_doubt_nanos
         is_loop = bool(self.agent.tools)
         try:
             with (
@@ -327,16 +333,24 @@ class _Loop:
                 sharing(turns=may_follow) if is_loop else contextlib.nullcontext(),
             ):
                 if self.run.prefixes.should_stream(asked):
-                    return await self._streamed(asked)
-                message: object = await self.run.client.messages.create(**asked)
+                    message: object = await self._streamed(asked)
+                else:
+                    message = await self.run.client.messages.create(**asked)
         except (AnthropicError, BudgetError, OrchestratorError):
             raise
+        except UnicodeEncodeError as error:
+            raise ConfigError(
+                "the prompt has a lone surrogate, half a character, which can't be sent "
+                f"({error.reason}); clean the text first (text.encode(errors='replace').decode())"
+            ) from error
         except Exception as error:
-            if self.tally.in_doubt_nanos == doubted:
+            if (self.tally.posted_nanos, self.tally.in_doubt_nanos) == before:
                 raise
             raise UnreadableAnswer(f"the answer can't be read ({type(error).__name__})") from error
         if not isinstance(message, Message):
             raise UnreadableAnswer("the answer is no message; something in between has replied")
+        if fault := fault_of(message):
+            raise UnreadableAnswer(f"the answer can't be read: {fault}; it may have been billed")
         return message
 
     async def _streamed(self, asked: Mapping[str, Any]) -> Message:
@@ -350,6 +364,12 @@ class _Loop:
             return message
 
 
+#: Kinds of content blocks that the SDK knows.
+_KNOWN = frozenset(
+    kind
+    for block in get_args(get_args(ContentBlock)[0])
+    for kind in get_args(block.model_fields["type"].annotation)
+)
 #: Stop reasons of a turn that is not finished: it is sent back unchanged.
 _PAUSED = frozenset({"pause_turn", "compaction"})
 

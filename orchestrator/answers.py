@@ -7,12 +7,37 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from anthropic import transform_schema
+from anthropic.types import Message
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, best_match
 from pydantic import BaseModel, ValidationError
 
 from .errors import ConfigError
 from .outcomes import Outcome
+
+
+#: Stop reasons of an answer that is whole.
+_WHOLE = frozenset({"end_turn", "stop_sequence"})
+#: What a block must have as text, beside its type, so that it can be worked with.
+_TEXTS = {"text": ("text",), "tool_use": ("id", "name")}
+
+
+def fault_of(reply: Message) -> str:
+    """What keeps a successful answer from being read as a message, as the end of a sentence; empty if nothing does.
+
+    Blocks of kinds that are not known here are no fault: they go back as they came.
+    """
+    content: object = reply.content
+    if not isinstance(content, list):
+        return "it has no list of content blocks"
+    for number, block in enumerate(content, 1):
+        kind = getattr(block, "type", None)
+        if not isinstance(block, BaseModel) or not isinstance(kind, str):
+            return f"content block {number} is no block"
+        for name in _TEXTS.get(kind, ()):
+            if not isinstance(getattr(block, name, None), str):
+                return f"content block {number} ({kind}) has no {name}"
+    return ""
 
 
 class Answers:
@@ -67,8 +92,12 @@ class Answers:
         if stop_reason in {"max_tokens", "model_context_window_exceeded"}:
             reason = f"the answer was cut ({stop_reason}; max_tokens is {max_tokens})"
             return Outcome.TRUNCATED, reason, None
-        if stop_reason in {"tool_use", "pause_turn"}:
+        if stop_reason in {"tool_use", "pause_turn", "compaction"}:
             return Outcome.STALLED, f"the answer was not finished ({stop_reason})", None
+        if stop_reason not in _WHOLE:
+            told = f"for a reason that is not known here ({stop_reason!r:.80})" if stop_reason else ""
+            reason = f"the answer ended {told or 'without saying why'}, so it is not taken for whole"
+            return Outcome.INVALID, reason, None
         value, problem = self.read(text)
         return (Outcome.INVALID, problem, None) if problem else (Outcome.OK, "", value)
 

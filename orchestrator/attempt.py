@@ -17,7 +17,8 @@ import httpx2
 from anthropic import APIConnectionError
 from pydantic_core import from_json
 
-from budgets.errors import BudgetError
+from budgets.errors import BudgetError, UnknownPrice
+from budgets.money import format_usd
 from budgets.pricing import CacheEffect, cache_effect, cost
 from budgets.records import Ending, Hold
 from budgets.usage import Usage
@@ -172,6 +173,10 @@ class Attempt:
         hold = self.hold
         assert hold is not None
         if usage is None:
+            self.meter.warn_once(
+                f"an answer of {self.reading.model} came without a usage that can be believed, so its whole hold is "
+                "posted; such lines are marked 'unpriced' (this is said once)"
+            )
             return self._ending("settle", nanos=hold.nanos, note={**note, "unpriced": "no usage"})
         if self.threaded and note.get("message"):
             self.meter.remember_thread(str(note["message"]), self.reading, usage)
@@ -185,8 +190,20 @@ class Attempt:
             if usage.touches_cache:
                 self.effect = cache_effect(usage, self.meter.prices, hold.held_at)
         except BudgetError as error:
-            logger.error("%s; the whole hold of %s is posted", error, hold.id)  # noqa: TRY400
-            nanos, note = hold.nanos, {**note, "unpriced": str(error)}
+            why = str(error)
+            if isinstance(error, UnknownPrice):
+                near = ", ".join(error.nearest)
+                why = (
+                    f"no price is known for {error.model!r}, the model that answered"
+                    f"{f' (the nearest known names are {near})' if near else ''}; add it to a price file"
+                )
+            logger.error(  # noqa: TRY400
+                "a call was sent and answered, and its cost can't be worked out: %s. The whole hold %s of %s is posted",
+                why,
+                hold.id,
+                format_usd(hold.nanos),
+            )
+            nanos, note = hold.nanos, {**note, "unpriced": why}
         return self._ending("settle", nanos=nanos, usage=usage, note=note)
 
     def of_failure(self, error: BaseException) -> Ending:

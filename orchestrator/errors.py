@@ -3,6 +3,7 @@
 OrchestratorError
     Unmetered        a request that can bill and that nothing here can price; nothing was sent
     RunStopped       the run was told to stop; nothing was sent
+    OutOfTime        the time limit of the work was as good as over; nothing was sent
     SpendLimit       the provider's own limit is reached: the run ends, it can be resumed
     UnreadableAnswer a successful answer that is no message: it may have been billed
     Finished         raised by a tool: the work of the agent that called it is done
@@ -24,6 +25,10 @@ class Unmetered(OrchestratorError):
 
 class RunStopped(OrchestratorError):
     """The run was told to stop, so nothing new leaves. Nothing was sent."""
+
+
+class OutOfTime(OrchestratorError):
+    """The time limit of the work was as good as over before a call could be made. Nothing was sent."""
 
 
 class SpendLimit(OrchestratorError):

@@ -11,7 +11,14 @@ from anthropic import APIConnectionError, APIStatusError, APITimeoutError
 from budgets.errors import BudgetExceeded, Declined, InvalidInput, LedgerUnavailable
 
 from .attempt import never_connected
-from .errors import Finished, OrchestratorError, RunStopped, SpendLimit, UnreadableAnswer
+from .errors import (
+    Finished,
+    OrchestratorError,
+    OutOfTime,
+    RunStopped,
+    SpendLimit,
+    UnreadableAnswer,
+)
 from .gate import NestedTooDeep, RateDeadline
 from .outcomes import Outcome
 from .wire import classify
@@ -53,6 +60,7 @@ _BY_TYPE: tuple[tuple[tuple[type[BaseException], ...], Outcome], ...] = (
     ((RunStopped, asyncio.CancelledError, KeyboardInterrupt), Outcome.CANCELLED),
     ((SpendLimit,), Outcome.SPEND_LIMIT),
     ((UnreadableAnswer,), Outcome.IN_DOUBT),
+    ((OutOfTime,), Outcome.TIMEOUT),
     ((RateDeadline,), Outcome.RATE_LIMITED),
     ((NestedTooDeep, OrchestratorError, InvalidInput), Outcome.BAD_REQUEST),
     ((APITimeoutError, httpx2.TimeoutException, TimeoutError), Outcome.TIMEOUT),

@@ -76,6 +76,7 @@ class Metering:
         self._listener = listener
         self._also = tuple(normal_scope(one) for one in also)
         self._threads: OrderedDict[str, History] = OrderedDict()
+        self._warned: set[str] = set()
 
     # ---- from a body to a hold --------------------------------------------------------------------
 
@@ -294,6 +295,12 @@ class Metering:
                 self._listener.ended(attempt, ending)
             except Exception:
                 logger.exception("a listener failed")
+
+    def warn_once(self, sentence: str) -> None:
+        """Log a sentence, the first time that it is to be said."""
+        if sentence not in self._warned:
+            self._warned.add(sentence)
+            logger.warning("%s", sentence)
 
     def mark(self, attempt: Attempt, outcome: str, nanos: int) -> None:
         """Say on the SDK's own span what an attempt costs."""

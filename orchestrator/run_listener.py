@@ -10,6 +10,7 @@ from budgets.records import Ending
 
 from .attempt import Attempt
 from .context import current_call
+from .time_limits import check_time
 from .wire import ErrorKind
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class RunListener:
 
     def before_call(self) -> None:
         self._run.check()
+        check_time()
 
     def held(self, attempt: Attempt) -> None:
         assert attempt.hold is not None
@@ -34,7 +36,7 @@ class RunListener:
             nanos=attempt.hold.nanos,
         )
         # It may have waited long for its slot or its money, and the run was stopped meanwhile.
-        self._run.check()
+        self.before_call()
 
     def ended(self, attempt: Attempt, ending: Ending) -> None:
         assert attempt.hold is not None
@@ -49,6 +51,7 @@ class RunListener:
             nanos=ending.nanos if ending.kind == "settle" else attempt.hold.nanos,
             stop_reason=ending.note.get("stop_reason"),
             reason=ending.note.get("reason"),
+            unpriced=ending.note.get("unpriced"),
             request_id=ending.note.get("request_id"),
             status=attempt.status or None,
             latency_ms=round((time.monotonic() - attempt.begun_at) * 1000),

@@ -83,6 +83,7 @@ async def board(
 
     Raises:
         ConfigError: no agents, two of the same name, or no rounds.
+        Whatever ``done`` and ``on_part`` raise, with the turns so far as its ``parts``.
     """
     names = [agent.name for agent in agents]
     if not agents or len(set(names)) < len(names) or rounds < 1:

@@ -22,10 +22,15 @@ from orchestrator.errors import ConfigError, OrchestratorError
 from orchestrator.outcomes import Outcome
 from orchestrator.run import Run
 
-from .parts import Item, Part, Prompt, Worker, perform, performer_of
+from .parts import Item, Part, Prompt, Worker, is_performer, perform
 
 #: A share of failures is not looked at before so many parts have ended.
 _PARTS_LEAST = 10
+#: So many parts in a row, and the width, can't start before a source that may be endless is left alone; so many
+#: times as many where nothing is shut, so that a smaller item may still fit.
+DECLINED_MOST, SMALLER_ONES = 100, 100
+#: Ends of parts that could not start since nothing may any more.
+_NOT_STARTED = frozenset({Outcome.BUDGET, Outcome.SPEND_LIMIT, Outcome.CANCELLED})
 
 
 class SourceFailed(OrchestratorError):
@@ -69,11 +74,13 @@ class Stop:
         when: a function of the parts so far, None for a share of failures.
         share: of the parts that may fail, from 0 to 1.
         reason: why it stopped; empty while it goes on.
+        undrawn: why the source was not drawn to its end; empty if it was.
     """
 
     when: Callable[[list[Part[Any]]], Any] | None = None
     share: float | None = None
     reason: str = ""
+    undrawn: str = ""
     _done: int = 0
     _failed: int = 0
     _parts: list[Part[Any]] = field(default_factory=list)
@@ -154,12 +161,14 @@ async def stream_out(
     working = crew.width
     try:
         while working:  # each round takes a part, or sees one worker end
+            if done.empty():  # parts that are there already are handed out first
+                crew.raise_broken()
             part = await done.get()
-            crew.raise_broken()
             if part is None:
                 working -= 1
             else:
                 yield part
+        crew.raise_broken()
     finally:
         await crew.close()
     crew.raise_failure()
@@ -176,12 +185,15 @@ async def work_through(
     stop: Stop | None = None,
     limit: int | None = None,
     prompt_of: Callable[[Item], Prompt] | None = None,
+    leaves: bool = False,
 ) -> list[Made]:
     """As ``stream_out``, but all parts at the end, in the order of the items; that is quicker.
 
     Args:
         on_part: called with each part as it finishes; what it raises ends the work.
         made: what becomes of a part first; by default it stays what it is.
+        leaves: stop drawing after ``DECLINED_MOST`` items in a row that could not start, since money or the run
+            has ended; ``stop.undrawn`` says so. For sources that may be endless: the parts are all kept.
         run, worker, items, width, stop, limit, prompt_of: as for ``stream_out``.
 
     Raises:
@@ -196,7 +208,10 @@ async def work_through(
             parts.append(one)
             on_part(one)
 
-    crew = _Crew(run, worker, items, width=width, stop=stop, limit=limit, prompt_of=prompt_of)
+    crew = _Crew(
+        run, worker, items,
+        width=width, stop=stop, limit=limit, prompt_of=prompt_of, leaves=leaves,
+    )  # fmt: skip
     crew.begin(hand_on)
     try:
         await crew.all_done()
@@ -205,6 +220,37 @@ async def work_through(
     parts.sort(key=lambda part: part.index)
     crew.raise_failure(tuple(parts))
     return parts
+
+
+class _Patience:
+    """With a source that may be endless, once nothing starts any more since money or the run has ended."""
+
+    def __init__(self, run: Run, stop: Stop, width: int) -> None:
+        self._run = run
+        self._stop = stop
+        self._most = width + DECLINED_MOST
+        self._declined = 0
+
+    def ended_by(self, part: Part[Any]) -> str:
+        """Why the source is left alone from now on; empty while it is not."""
+        if part.calls or part.outcome not in _NOT_STARTED:
+            self._declined = 0
+            return ""
+        self._declined += 1
+        if self._declined < self._most:
+            return ""
+        if not self._is_shut(part.outcome) and self._declined < self._most * SMALLER_ONES:
+            return ""
+        return f"the source was not drawn further after {self._declined} in a row could not start"
+
+    def _is_shut(self, outcome: Outcome) -> bool:
+        """Whether no other item can start either; a smaller one may still fit under a cap."""
+        if outcome is Outcome.BUDGET:
+            least = self._run.room().unheld
+            return least is not None and least.nanos == 0
+        if outcome is Outcome.CANCELLED:
+            return bool(self._stop.reason or self._run.stopped)
+        return True
 
 
 class _Work(Generic[Item]):
@@ -224,18 +270,20 @@ class _Work(Generic[Item]):
         self._limit = limit
         self._prompt_of = prompt_of
 
-    async def on(self, index: int, item: Item, absorbs: Callable[[], bool]) -> Part[Item]:
+    def not_begun(self, index: int, item: Item) -> Part[Item] | None:
+        """The part of an item that is not to be begun; None for one that is."""
         if self._stop.reason:
             return Part(index=index, item=item, outcome=Outcome.CANCELLED, reason=self._stop.reason)
         if self._limit is not None and index >= self._limit:
             reason = f"not started: at worst the caps carry only {self._limit} of these"
             return Part(index=index, item=item, outcome=Outcome.BUDGET, reason=reason)
+        return None
+
+    async def on(self, index: int, item: Item, absorbs: Callable[[], bool]) -> Part[Item]:
         prompt = self._prompt_of(item) if self._prompt_of is not None else None
-        part = await perform(
+        return await perform(
             self._run, self._worker, item, index=index, prompt=prompt, absorbs=absorbs
         )
-        self._stop.hear(part)
-        return part
 
 
 class _Crew(Generic[Item]):
@@ -251,17 +299,20 @@ class _Crew(Generic[Item]):
         stop: Stop | None,
         limit: int | None,
         prompt_of: Callable[[Item], Prompt] | None,
+        leaves: bool = False,
     ) -> None:
         self.width = run.gate.statistics().width if width is None else width
         if self.width < 1:
             raise ConfigError(f"fan_out: width is {width}; it must be 1 or more")
-        if performer_of(worker) is None and not callable(worker):
+        if not is_performer(worker) and not callable(worker):
             raise ConfigError(
                 f"fan_out: {worker!r} can't work; give an agent, or an async function of one item"
             )
         self._run = run
-        self._work_on = _Work(run, worker, stop or Stop(), limit, prompt_of)
+        self._stop = stop or Stop()
+        self._work_on = _Work(run, worker, self._stop, limit, prompt_of)
         self._source = _Source(items)
+        self._patience = _Patience(run, self._stop, self.width) if leaves else None
         self._is_closing = False
         self._tasks: list[asyncio.Task[None]] = []
         self._broken: asyncio.Task[None] | None = None
@@ -322,19 +373,43 @@ class _Crew(Generic[Item]):
             while True:  # ends when the source has ended and the reader knows
                 try:
                     if part is None and not is_over:
-                        drawn = await self._source.draw()
+                        drawn = None if self._is_drained else await self._source.draw()
                         is_over = drawn is None
                         if drawn is not None:
-                            part = await self._work_on.on(*drawn, self._absorbs)
+                            part = self._work_on.not_begun(*drawn)
+                            if part is None:
+                                part = await self._work_on.on(*drawn, self._absorbs)
+                                await self._hear(part, hand_on)
+                            self._look_at(part)
                     await hand_on(part)
                     if is_over:
                         return
-                    part = None
                     # Parts that cost no time (declined, say) must not keep cancellations and Ctrl-C out.
-                    await asyncio.sleep(0)
+                    has_waited = part is not None and part.calls > 0
+                    part = None
+                    if not has_waited:
+                        await asyncio.sleep(0)
                 except asyncio.CancelledError:
                     if not _is_cancelled() or not self._absorbs():
                         raise
+
+    @property
+    def _is_drained(self) -> bool:
+        """Whether nothing is drawn any more, whatever is left."""
+        return self._broken is not None or bool(self._stop.undrawn)
+
+    async def _hear(
+        self, part: Part[Item], hand_on: Callable[[Part[Item] | None], Awaitable[None]]
+    ) -> None:
+        try:
+            self._stop.hear(part)
+        except BaseException:
+            await hand_on(part)  # it is paid for, whatever becomes of the user's function
+            raise
+
+    def _look_at(self, part: Part[Item]) -> None:
+        if self._patience is not None and not self._stop.undrawn:
+            self._stop.undrawn = self._patience.ended_by(part)
 
     def _absorbs(self) -> bool:
         """After a cancellation: whether it was meant for the item alone."""

@@ -29,7 +29,7 @@ from orchestrator.trips import Policy
 from .crew import Items, Stop, known_items, work_through
 from .estimates import steps_of, worst_of_each
 from .node import Node, node
-from .parts import Item, Part, Worker, perform, performer_of
+from .parts import Item, Part, Worker, is_performer, perform
 from .plan import combined, plan_for, room_here
 from .prompts import in_two_blocks, reports, shared_beginning
 from .result import Result, outcome_of_parts
@@ -89,12 +89,15 @@ async def fan_out(
 
     Returns:
         One part per item. Items that could not start because the run was stopped or its money is out are
-        parts, too.
+        parts, too; a source without a length is not drawn further once ``width`` + 100 of them in a row could
+        not, and the reason says so.
 
     Raises:
         ConfigError: a width below 1, or arguments that don't go together.
         SourceFailed: drawing the items raised; the parts that were done are in it.
         CancelledError: cancelled; its workers are cancelled and settled first.
+        Whatever ``on_part`` and ``stop_when`` raise: it ends the work. Like every exception that leaves a
+            pattern, it has what was spent as ``tally`` and the parts that had ended as ``parts``.
     """
     if split is not None:
         items = split(items)
@@ -110,14 +113,14 @@ async def fan_out(
     limit = _limit(run, worker, known, admit, cap)
     count = None if known is None else len(known)
     with node(run, "fan_out", name=name, cap=cap, on_trip=on_trip, items=count) as at:
-        shared = "" if performer_of(worker) is None else shared_beginning(known)
+        shared = "" if not is_performer(worker) else shared_beginning(known)
         prompt_of = partial(in_two_blocks, beginning=shared) if shared else None
         with sharing(uses=None if count is None else max(count, 1), shared=shared):
             parts: list[Part[Item]] = await work_through(
                 run, worker, items if known is None else known, on_part=at.hears(on_part),
-                width=width, stop=stop, limit=limit, prompt_of=prompt_of,
+                width=width, stop=stop, limit=limit, prompt_of=prompt_of, leaves=known is None,
             )  # fmt: skip
-        return await _finished(run, at, parts, reduce)
+        return await _finished(run, at, parts, reduce, undrawn=stop.undrawn)
 
 
 def _limit(
@@ -128,7 +131,7 @@ def _limit(
         return None
     if admit not in {"trim", "all"}:
         raise ConfigError(f"fan_out: admit is {admit!r}; write 'each', 'trim' or 'all'")
-    if items is None or not isinstance(worker, Performer):
+    if items is None or not is_performer(worker):
         raise ConfigError(
             f"fan_out: admit={admit!r} needs an agent and a list of items, whose worst case can be known"
         )
@@ -143,9 +146,9 @@ def _limit(
 
 
 async def _finished(
-    run: Run, at: Node, parts: list[Part[Any]], reduce: Reducer | None
+    run: Run, at: Node, parts: list[Part[Any]], reduce: Reducer | None, *, undrawn: str
 ) -> FanOutResult[Any]:
-    outcome, reason = outcome_of_parts(parts)
+    outcome, reason = outcome_of_parts(parts, undrawn)
     values = [part.value for part in parts if part.ok]
     if reduce is None:
         return FanOutResult(parts=tuple(parts), value=values, **at.ends(outcome, reason))
@@ -164,7 +167,7 @@ async def _finished(
 
 async def _reduce(run: Run, parts: list[Part[Any]], reduce: Reducer) -> tuple[Any, Outcome, str]:
     """One value of all parts; they are paid for, whatever the reducer does."""
-    if isinstance(reduce, Performer):
+    if is_performer(reduce):
         part = await perform(run, reduce, reports(parts))
         return part.value, part.outcome, part.reason
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from budgets.money import format_usd, parse_usd
@@ -28,6 +28,7 @@ class Node:
         pattern: the name of the pattern.
         tally: what its calls came to so far, all children included.
         outcome, reason: set by the pattern before its node ends, for the journal.
+        parts: that were noted so far.
     """
 
     run: Run
@@ -37,13 +38,15 @@ class Node:
     begun: float
     outcome: Outcome = Outcome.CANCELLED
     reason: str = ""
+    parts: list[Part[Any]] = field(default_factory=list)
 
     def figures(self) -> dict[str, Any]:
         """The fields of ``Figures`` up to now."""
         return figures_of(self.tally, self.begun)
 
     def note(self, part: Part[Any]) -> None:
-        """Write a part that has ended into the journal."""
+        """Write a part that has ended into the journal, and keep it for whoever handles an exception."""
+        self.parts.append(part)
         self.run.journal.write(
             "part",
             scope=self.scope,
@@ -96,7 +99,8 @@ def node(
 
     Raises:
         InvalidScope, InvalidAmount: the name or the cap can't be used; nothing was entered.
-        Whatever is raised inside, with the figures so far as its ``tally`` (and as a note).
+        Whatever is raised inside, with the figures so far as its ``tally`` (and as a note), and the parts that
+            had ended, in order, as its ``parts``: what is paid for is not lost.
     """
     begun = time.monotonic()
     with (
@@ -113,6 +117,7 @@ def node(
         except BaseException as error:
             entered.reason = entered.reason or type(error).__name__
             error.tally = tally  # type: ignore[attr-defined]
+            error.parts = tuple(sorted(entered.parts, key=_index))  # type: ignore[attr-defined]
             error.add_note(
                 f"{pattern} {here}: {tally.calls} calls, {format_usd(tally.posted_nanos)} posted, "
                 f"{format_usd(tally.in_doubt_nanos)} in doubt when it was left"
@@ -129,6 +134,10 @@ def node(
                 in_doubt_nanos=tally.in_doubt_nanos,
                 seconds=round(time.monotonic() - begun, 3),
             )
+
+
+def _index(part: Part[Any]) -> int:
+    return part.index
 
 
 def _segment(run: Run, name: str, cap: object) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from inspect import isawaitable, isroutine
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic_core import to_json
 
@@ -19,6 +19,9 @@ from orchestrator.failures import outcome_of
 from orchestrator.outcomes import Outcome
 from orchestrator.performer import Performer
 from orchestrator.run import Run
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 Item = TypeVar("Item")
 #: Who works on an item: an agent (or anything that works like one), or a function of the item. A function is
@@ -128,7 +131,7 @@ async def perform(
     """
     begun = time.monotonic()
     outcome, reason, value, answer = Outcome.CANCELLED, "", None, None
-    agent = performer_of(worker)
+    agent = worker if is_performer(worker) else None
     with calling_as() as tally:
         try:
             run.check()
@@ -157,11 +160,11 @@ async def perform(
     )
 
 
-def performer_of(worker: object) -> Performer | None:
-    """The worker, if it works like an agent; None for a function."""
+def is_performer(worker: object) -> TypeIs[Performer]:
+    """Whether a worker works like an agent; a function does not."""
     if isinstance(worker, Agent):  # asking a protocol takes far longer, and is asked for each item
-        return worker
-    return worker if not isroutine(worker) and isinstance(worker, Performer) else None
+        return True
+    return not isroutine(worker) and isinstance(worker, Performer)
 
 
 def as_prompt(item: object) -> Prompt:

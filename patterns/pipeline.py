@@ -23,7 +23,7 @@ from orchestrator.prefixes import sharing
 from orchestrator.run import Run
 from orchestrator.trips import Policy
 
-from .crew import Items, known_items, work_through
+from .crew import Items, Stop, known_items, work_through
 from .estimates import steps_of
 from .node import node
 from .parts import Figures, Item, Part, Prompt, Worker, perform
@@ -129,15 +129,17 @@ async def pipeline(
                     break
             return journey
 
+        stop = Stop()
         with sharing(uses=None if count is None else max(count, 1)):
             given = inputs if known is None else known
             parts = await work_through(
-                run, through, given, on_part=at.hears(on_part), made=_passage, width=width
-            )
+                run, through, given,
+                on_part=at.hears(on_part), made=_passage, width=width, stop=stop, leaves=known is None,
+            )  # fmt: skip
         return PipelineResult(
             parts=tuple(parts),
             value=[part.value for part in parts if part.ok],
-            **at.ends(*outcome_of_parts(parts)),
+            **at.ends(*outcome_of_parts(parts, stop.undrawn)),
         )
 
 

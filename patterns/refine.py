@@ -27,7 +27,7 @@ from orchestrator.trips import Policy
 
 from .estimates import steps_of
 from .node import Node, node
-from .parts import Part, Worker, as_prompt, perform
+from .parts import Part, Worker, as_prompt, is_performer, perform
 from .plan import combined, plan_for
 from .prompts import as_text
 from .result import Result
@@ -189,7 +189,7 @@ class _Loop:
 
     async def _judge(self, draft: Any) -> Part[Any]:
         critic = self._critic
-        if isinstance(critic, Performer):
+        if is_performer(critic):
             task = as_text(as_prompt(self._task))
             told = as_text(draft)[:DRAFT_CHARS]
             prompt = f"<task>\n{task}\n</task>\n\n<draft>\n{told}\n</draft>\n\nJudge the draft by the task."

@@ -72,8 +72,13 @@ def _cache(result: Figures) -> str:
     return f"; caching saved {format_usd(result.saved_nanos)}{wasted}"
 
 
-def outcome_of_parts(parts: Iterable[Part[Any]]) -> tuple[Outcome, str]:
-    """One word for many parts: ``ok`` if all are; else money first, then the commonest failure."""
+def outcome_of_parts(parts: Iterable[Part[Any]], undrawn: str = "") -> tuple[Outcome, str]:
+    """One word for many parts: ``ok`` if all are; else money first, then the commonest failure.
+
+    Args:
+        parts: all of them.
+        undrawn: why the source was not drawn to its end, for the reason.
+    """
     counts: Counter[Outcome] = Counter(part.outcome for part in parts)
     total = sum(counts.values())
     failures: dict[Outcome, int] = {word: n for word, n in counts.items() if word is not Outcome.OK}
@@ -82,7 +87,8 @@ def outcome_of_parts(parts: Iterable[Part[Any]]) -> tuple[Outcome, str]:
     words = ", ".join(f"{n} {word.value}" for word, n in sorted(failures.items()))
     commonest = max(failures, key=lambda word: failures[word])
     chosen = next((word for word in _TELLING if word in failures), commonest)
-    return chosen, f"{sum(failures.values())} of {total} parts failed ({words})"
+    more = f"; {undrawn}" if undrawn else ""
+    return chosen, f"{sum(failures.values())} of {total} parts failed ({words}){more}"
 
 
 #: What stops everything is told before what befell most.

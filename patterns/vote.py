@@ -22,7 +22,6 @@ from pydantic_core import to_json
 from orchestrator.agent import Agent
 from orchestrator.errors import ConfigError
 from orchestrator.outcomes import Outcome
-from orchestrator.performer import Performer
 from orchestrator.prefixes import sharing
 from orchestrator.run import Run
 from orchestrator.trips import Policy
@@ -30,7 +29,7 @@ from orchestrator.trips import Policy
 from .crew import work_through
 from .estimates import steps_of
 from .node import Node, node
-from .parts import Part, Prompt, Worker, as_prompt, perform
+from .parts import Part, Prompt, Worker, as_prompt, is_performer, perform
 from .plan import combined, plan_for
 from .prompts import as_text, reports
 from .result import Result
@@ -83,7 +82,7 @@ async def vote(
         judge: reads all answers and decides, in place of the rule; an agent is given them as text, a
             function the list of parts. All voters are asked.
         key: what of an answer counts for the comparison; by default the whole, text without regard to case
-            and surrounding space.
+            and surrounding space. An answer for which it raises has no vote: its part is ``invalid``.
         width: voters asked at once at most; never more than could still decide it.
         name, cap, on_trip, plan_only: as for ``fan_out``.
 
@@ -145,20 +144,25 @@ async def _ask(
 
     parts: list[Part[Any]] = []
     # One agent asked several times says the same beginning each time, several agents don't.
-    alike = len(asked) if all(worker is asked[0] for worker in asked) else 1
-    question_text = as_prompt(question) if isinstance(asked[0], Performer) else ""
-    with sharing(uses=alike, shared=question_text if alike > 1 else ""):
+    same = asked[0] if all(worker is asked[0] for worker in asked) else None
+    shared = as_prompt(question) if same is not None and is_performer(same) else ""
+    with sharing(uses=1 if same is None else len(asked), shared=shared):
         while count.wants and len(parts) < len(asked):  # each round asks one at least
             next_ones = asked[len(parts) :][: min(width, count.wants)]
             begun = len(parts)
 
             def heard(outer: Part[Any], begun: int = begun) -> None:
-                part = _voted(outer, begun + outer.index, question)
+                part = count.hear(_voted(outer, begun + outer.index, question))
                 at.note(part)
                 parts.append(part)
-                count.hear(part)
 
-            await work_through(run, one, next_ones, on_part=heard, width=len(next_ones))
+            count_now = len(next_ones)
+            if same is not None:
+                await work_through(
+                    run, same, [question] * count_now, on_part=heard, width=count_now
+                )
+            else:
+                await work_through(run, one, next_ones, on_part=heard, width=count_now)
     return sorted(parts, key=lambda part: part.index)
 
 
@@ -166,7 +170,8 @@ def _voted(outer: Part[Any], index: int, question: Any) -> Part[Any]:
     """The voter's own part, in its place among the voters."""
     if isinstance(outer.value, Part):
         return replace(outer.value, index=index)
-    return replace(outer, index=index, item=question, name=getattr(outer.item, "name", ""))
+    name = outer.name or getattr(outer.item, "name", "")
+    return replace(outer, index=index, item=question, name=name)
 
 
 class _Count:
@@ -186,14 +191,20 @@ class _Count:
         self.counts: Counter[str] = Counter()
         self._heard = 0
 
-    def hear(self, part: Part[Any]) -> None:
-        """Count a vote; who failed has none."""
+    def hear(self, part: Part[Any]) -> Part[Any]:
+        """Count a vote; who failed has none. Returns the part, ``invalid`` if its answer can't be compared."""
         self._heard += 1
-        if part.ok:
+        if not part.ok:
+            return part
+        try:
             said = self._key(part.value)
             shown = said if isinstance(said, str) else to_json(said, fallback=str).decode()
-            self.counts[shown] += 1
-            self._first.setdefault(shown, part.value)
+        except Exception as error:  # noqa: BLE001 - the user's function: this voter has no vote, the others do
+            reason = f"key could not tell what it says ({type(error).__name__}: {error})"
+            return replace(part, outcome=Outcome.INVALID, reason=reason)
+        self.counts[shown] += 1
+        self._first.setdefault(shown, part.value)
+        return part
 
     @property
     def wants(self) -> int:
@@ -237,7 +248,7 @@ async def _judged(
     if not count.counts:
         return VoteResult(parts=tuple(parts), **fields, **at.ends(*count.end(parts)))
     prompt: Prompt | None = None
-    if isinstance(judge, Performer):
+    if is_performer(judge):
         prompt = f"{as_text(as_prompt(question))}\n\n{reports(parts, label='answer')}"
     verdict = await perform(run, judge, parts, prompt=prompt)
     return VoteResult(

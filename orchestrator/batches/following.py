@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 
@@ -34,8 +35,12 @@ logger = logging.getLogger("earmark")
 _CHUNK = 1_000
 #: A download that broke off is begun again so often; what was read stays.
 _DOWNLOADS_MAX = 5
+#: Results that seem whole and lack some are read so often: a proxy may end a download early and say nothing.
+_WHOLE_TIMES = 3
 _TRIES_MAX = 50
 _LONGEST_WAIT_S = 120.0
+#: Not every server knows at once what another one has made: "not found" is believed when it is said so often.
+_MISSES_MAX = 5
 #: Results are kept for 29 days; from here on it is said every time.
 _WARN_AFTER_S = 26 * 86_400.0
 #: Statuses that say for certain that nothing was made.
@@ -51,6 +56,8 @@ class Follower:
         self._reading = asyncio.Lock()
         #: Batches that this process has made; others may have ended long ago.
         self._made: set[int] = set()
+        #: How often in a row a batch, or its results, were not to be found.
+        self._misses: Counter[int] = Counter()
 
     async def follow(self, n: int) -> None:
         """Until the batch has ended, or nobody wants to wait for it any more.
@@ -221,8 +228,12 @@ class Follower:
             except (Refused, NoAnswer) as error:
                 asked = await self._trouble(row, error)
             else:
-                if state.ended:
+                if state.ended and (state.has_results or state.archived):
                     return await self._read(row, state)
+                if state.ended:
+                    self._missed(row, "it has ended, and says of no results where they are")
+                else:
+                    self._misses.pop(row.n, None)
             if work.now() - began > polling.give_up_s:
                 raise JobFault(
                     f"run {work.run.id}: batch {row.id} has not ended in {polling.give_up_s / 3600:g} hours; its hold "
@@ -255,13 +266,21 @@ class Follower:
                 raise Gone(
                     f"its results were kept for 29 days and are gone (it is {age_days:.0f} days old)"
                 )
-            raise Gone("the provider does not know it (any more)")
+            self._missed(row, "the provider does not know it (any more)")
+            return 0.0
         if error.kind.retryable:
             return error.kind.retry_after_s or 0.0
         self._check_key(row)
         raise JobFault(
             f"run {self._work.run.id}: batch {row.id} can't be looked at ({error}); its hold stays"
         )
+
+    def _missed(self, row: BatchRow, what: str) -> None:
+        """It was not to be found, this time."""
+        self._misses[row.n] += 1
+        if self._misses[row.n] >= _MISSES_MAX:
+            raise Gone(what)
+        logger.warning("batch %s: %s; looked at again", row.id, what)
 
     def _warn_of_age(self, row: BatchRow) -> None:
         if row.created_at is None:
@@ -278,7 +297,7 @@ class Follower:
 
     async def _read(self, row: BatchRow, state: BatchState) -> bool:
         work = self._work
-        if state.archived or not state.has_results:
+        if state.archived:
             raise Gone("its results were kept for 29 days and are gone")
         held_at = datetime.fromtimestamp(work.hold_of(row).held_at_us / 1e6, UTC)
         reader = ResultReader(
@@ -306,9 +325,9 @@ class Follower:
             try:
                 async for lines in _chunks(work.provider.lines(row.id)):
                     await work.tell(await asyncio.to_thread(reader.apply, lines))
-                if attempt > 1 or not work.store.missing(row.n, 1):
-                    return  # whole, or as incomplete as the last time
-                continue
+                if attempt >= _WHOLE_TIMES or not work.store.missing(row.n, 1):
+                    return  # whole, or as incomplete as all the other times
+                why, wait = "some results are missing", 0.0
             except NoAnswer as error:
                 why, wait = str(error), 0.0
             except Refused as error:

@@ -101,12 +101,14 @@ class Intake:
         self._refuse_twins(items, known)
         new: list[_Priced] = []
         ended: list[tuple[str, str, str, str]] = []
-        seen, reopened = [], []
+        seen, waited = [], 0
+        reopened: list[tuple[int, _Priced]] = []
+        refused: list[tuple[str, str, int]] = []
         for item in items:
             before = known.get(item.identity)
             if before is None:
-                made = self._take_in(item)
-                new.append(made) if isinstance(made, _Priced) else ended.append(made)
+                taken = self._take_in(item)
+                new.append(taken) if isinstance(taken, _Priced) else ended.append(taken)
                 continue
             n, state, outcome, _ = before
             seen.append(n)
@@ -114,16 +116,25 @@ class Intake:
                 draw.ended.append(n)
             elif state == "done" and (outcome == Outcome.IN_DOUBT or n in self._told):
                 draw.ended.append(n)  # it may have been paid for, or it has failed just now
+            elif state == "done" and isinstance(made := self._take_in(item), _Priced):
+                reopened.append((n, made))
             elif state == "done":
-                reopened.append(n)
-        draw.added = len(new) + len(reopened)
-        draw.added_bytes = sum(one.item.length for one in new)
+                refused.append((*made[2:], n))
+                draw.ended.append(n)
+                draw.fresh.add(n)
+            waited += state == "waiting"
+        draw.added = len(new) + len(reopened) + waited
+        draw.added_bytes = sum(one.item.length for one in (*new, *(two for _, two in reopened)))
         self._spool.flush()
         with self._store.step():
-            numbered = [
-                replace(one.item, prefix=self._prefix(one), shape=self._shape(one)) for one in new
-            ]
-            self._store.add(numbered, ended, seen=seen, reopened=reopened, session=self._session)
+            self._store.add(
+                [self._numbered(one) for one in new],
+                ended,
+                seen=seen,
+                reopened=[(n, self._numbered(one)) for n, one in reopened],
+                refused=refused,
+                session=self._session,
+            )
         if ended:
             numbers = [n for n, *_ in self._store.known([each[0] for each in ended]).values()]
             draw.ended += numbers
@@ -183,6 +194,9 @@ class Intake:
             word=" ".join(shape.word),
         )
         return _Priced(priced, prefix, can_mark=not is_marked(rest), shape=shape_digest(body))
+
+    def _numbered(self, priced: _Priced) -> NewItem:
+        return replace(priced.item, prefix=self._prefix(priced), shape=self._shape(priced))
 
     def _prefix(self, priced: _Priced) -> int:
         key = b"m" if priced.can_mark else b"p"

@@ -70,7 +70,13 @@ _ENDED = "n, identity, outcome, reason, via, message, posted, doubt, usage, trie
 
 
 class ItemStore(JobFile):
-    """The items of one job."""
+    """The items of one job.
+
+    Attributes:
+        since: items that no session from this one on has drawn are not sent: nobody asks for them any more.
+    """
+
+    since = 0
 
     # ---- taking items in ----------------------------------------------------------------------------
 
@@ -89,7 +95,8 @@ class ItemStore(JobFile):
         ended: Iterable[tuple[str, str, str, str]],
         *,
         seen: Sequence[int],
-        reopened: Sequence[int],
+        reopened: Sequence[tuple[int, NewItem]],
+        refused: Sequence[tuple[str, str, int]] = (),
         session: int,
     ) -> None:
         """Take items in.
@@ -97,7 +104,9 @@ class ItemStore(JobFile):
         Args:
             items: new ones that will be sent.
             ended: new ones that never will: identity, digest, outcome, reason.
-            seen, reopened: numbers of items that were drawn again; those to be sent again.
+            seen: numbers of items that were drawn again.
+            reopened: those of them to be sent again, with their bodies as they are now.
+            refused: those of them that can't be sent (any more): outcome, reason, number.
             session: number of this process's go at the job.
         """
         with self.step() as db:
@@ -119,9 +128,17 @@ class ItemStore(JobFile):
             )
             db.executemany("UPDATE items SET session = ? WHERE n = ?", [(session, n) for n in seen])
             db.executemany(
-                "UPDATE items SET state = 'waiting', outcome = NULL, reason = '', tries = 0 WHERE n = ? AND length > 0",
-                [(n,) for n in reopened],
+                "UPDATE items SET state = 'waiting', outcome = NULL, reason = '', tries = 0, model = ?, prefix = ?, "
+                "shape = ?, at = ?, length = ?, bound = ?, bound_marked = ?, ttl = ?, geo = ?, word = ? WHERE n = ?",
+                [
+                    (
+                        *(i.model, i.prefix, i.shape, i.at, i.length, i.bound_nanos),
+                        *(i.bound_marked_nanos, i.ttl, i.geo, i.word, n),
+                    )
+                    for n, i in reopened
+                ],
             )
+            db.executemany("UPDATE items SET outcome = ?, reason = ? WHERE n = ?", refused)
 
     def prefix(self, digest: bytes, model: str, plain: bytes, with_mark: bytes | None) -> int:
         """The number of a prefix, which is kept once."""
@@ -142,6 +159,11 @@ class ItemStore(JobFile):
         """Where the next body goes: behind the last that is on record."""
         return int(self.rows("SELECT ifnull(max(at + length), 0) FROM items")[0][0])
 
+    def forget_bodies(self) -> None:
+        """No item's body is on disk any more; one that is sent again brings its own."""
+        with self.step() as db:
+            db.execute("UPDATE items SET at = 0, length = 0 WHERE length > 0")
+
     # ---- shapes and prefixes ------------------------------------------------------------------------
 
     def untried_shapes(self, limit: int) -> list[tuple[int, int]]:
@@ -149,9 +171,9 @@ class ItemStore(JobFile):
         return [
             (row[0], row[1])
             for row in self.rows(
-                "SELECT shape, min(n) FROM items WHERE state = 'waiting' AND shape IN "
+                "SELECT shape, min(n) FROM items WHERE state = 'waiting' AND session >= ? AND shape IN "
                 "(SELECT n FROM shapes WHERE verdict = '') GROUP BY shape LIMIT ?",
-                (limit,),
+                (self.since, limit),
             )
         ]
 
@@ -199,13 +221,16 @@ class ItemStore(JobFile):
 
     def waiting(self) -> Iterator[Waiting]:
         """Waiting items of the model whose turn it is, in the order in which they were drawn."""
-        model = self.rows("SELECT model FROM items WHERE state = 'waiting' ORDER BY n LIMIT 1")
+        model = self.rows(
+            "SELECT model FROM items WHERE state = 'waiting' AND session >= ? ORDER BY n LIMIT 1",
+            (self.since,),
+        )
         after = 0
         while model:
             found = self.rows(
                 "SELECT n, digest, prefix, at, length, bound, bound_marked, word FROM items "
-                "WHERE state = 'waiting' AND model = ? AND n > ? ORDER BY n LIMIT 5000",
-                (model[0][0], after),
+                "WHERE state = 'waiting' AND session >= ? AND model = ? AND n > ? ORDER BY n LIMIT 5000",
+                (self.since, model[0][0], after),
             )
             if not found:
                 return
@@ -254,6 +279,15 @@ class ItemStore(JobFile):
             )
             return numbers_of(found)
 
+    def end_unasked(self, outcome: str, reason: str) -> None:
+        """End what waits and was not drawn since ``since``; drawn again, it is sent after all."""
+        with self.step() as db:
+            db.execute(
+                "UPDATE items SET state = 'done', outcome = ?, reason = ? "
+                "WHERE state IN ('waiting', 'direct') AND session < ?",
+                (outcome, reason, self.since),
+            )
+
     def end_dearer(self, nanos: int, outcome: str, reason: str) -> list[int]:
         """End waiting items whose bound is above a cap on single calls."""
         with self.step() as db:
@@ -269,7 +303,9 @@ class ItemStore(JobFile):
         return [
             (row[0], row[1], row[2], row[3], row[4])
             for row in self.rows(
-                "SELECT n, identity, prefix, at, length FROM items WHERE state = 'direct' ORDER BY n"
+                "SELECT n, identity, prefix, at, length FROM items WHERE state = 'direct' AND session >= ? "
+                "ORDER BY n",
+                (self.since,),
             )
         ]
 
@@ -317,13 +353,15 @@ class ItemStore(JobFile):
     def waiting_size(self) -> tuple[int, int]:
         """Items that wait, and the bytes of their bodies without what they share."""
         row = self.rows(
-            "SELECT count(*), ifnull(sum(length), 0) FROM items WHERE state = 'waiting'"
+            "SELECT count(*), ifnull(sum(length), 0) FROM items WHERE state = 'waiting' AND session >= ?",
+            (self.since,),
         )[0]
         return int(row[0]), int(row[1])
 
     def prefix_counts(self) -> dict[int, int]:
         """Waiting items by prefix."""
         found = self.rows(
-            "SELECT prefix, count(*) FROM items WHERE state = 'waiting' GROUP BY prefix"
+            "SELECT prefix, count(*) FROM items WHERE state = 'waiting' AND session >= ? GROUP BY prefix",
+            (self.since,),
         )
         return {row[0]: row[1] for row in found}

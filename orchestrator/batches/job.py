@@ -161,6 +161,8 @@ class BatchJob:
             raise ConfigError(f"run {self.run.id}: its job is under way already")
         self._is_running = True
         work = self._work
+        # What was taken in by an earlier process, and is not given any more, is not paid for either.
+        self._store.since = 0 if items is None else work.session
         intake = Intake(
             self._store,
             self._spool,
@@ -217,6 +219,8 @@ class BatchJob:
             await self._notice_standstill()
         async for done in self._finish_directly():
             yield done
+        if intake.exhausted and not self._work.control.is_detached:
+            self._store.end_unasked(Outcome.CANCELLED.value, "the job was taken up without it")
         if self._on_progress is not None:
             self._on_progress(self.progress())
 
@@ -345,6 +349,9 @@ class BatchJob:
         self._lives.clear()
         progress = self.progress()
         end = "complete" if progress.is_complete else "left"
+        if progress.is_complete:  # documents do not stay on disk longer than they are needed
+            self._store.forget_bodies()
+            self._spool.clear()
         self._store.note(end=end)
         self.run.journal.write("job", end=end, **progress.counts())
         facts = {"run": self.run.id, "end": end, **progress.counts()}

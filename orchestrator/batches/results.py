@@ -130,7 +130,10 @@ class ResultReader:
         logger.error("batch %s: a result of nobody's request: %s", self._row.id, result.custom_id)
         usage = result.message and read_usage(result.message, requested=None)
         if usage:
-            self._price(usage)
+            try:
+                self._price(usage)
+            except BudgetError as error:
+                logger.error("batch %s: %s can't be priced (%s)", self._row.id, result.custom_id, error)  # noqa: TRY400
 
     # ---- one result ---------------------------------------------------------------------------------
 

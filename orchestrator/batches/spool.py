@@ -27,6 +27,7 @@ class Spool:
 
     def __init__(self, path: Path, size: int) -> None:
         path.touch(mode=0o600)
+        self._path = path
         # One handle each: bodies are taken in by one thread while another reads what is to be sent.
         self._writer = path.open("r+b", buffering=0)
         self._reader = path.open("rb", buffering=0)
@@ -68,9 +69,17 @@ class Spool:
             raise OSError(f"{self._reader.name}: a body is missing at {at}")
         return body
 
+    def clear(self) -> None:
+        """Drop all bodies: nothing will be sent any more."""
+        self._fresh.clear()
+        self._size = 0
+        self._writer.truncate(0)
+
     def close(self) -> None:
-        """Close the file; may be called twice."""
+        """Close the file, and remove it if it is empty; may be called twice."""
         self._writer.close()
+        if not self._size:
+            self._path.unlink(missing_ok=True)
         self._reader.close()
 
 

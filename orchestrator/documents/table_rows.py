@@ -94,7 +94,8 @@ class CsvRows:
         with self._open() as file:
             if self._named:
                 file.readline()
-            reader = csv.reader(_bounded_lines(file, self._max_bytes), delimiter=self.delimiter)
+            lines = _Lines(file, self._max_bytes)
+            reader = csv.reader(lines, delimiter=self.delimiter)
             while True:  # ends with the file
                 try:
                     record = next(reader, None)
@@ -102,6 +103,9 @@ class CsvRows:
                     yield error
                     continue
                 if record is None:
+                    return
+                if lines.ended:  # it asked for a further line: rows may have been swallowed
+                    yield csv.Error("a quote that is never closed; the rest of the file is in it")
                     return
                 if record and record != [""]:
                     yield record
@@ -244,10 +248,27 @@ def _skip_line(file: BinaryIO, piece: bytes) -> None:
         piece = file.readline(_CHUNK_BYTES)
 
 
-def _bounded_lines(file: io.TextIOWrapper, limit: int) -> Iterator[str]:
-    """Lines, and pieces of lines that are longer than any row may be: ``csv`` refuses those then."""
-    while line := file.readline(limit + _CHUNK_BYTES):
-        yield line
+class _Lines:
+    """Lines, and pieces of lines that are longer than any row may be: ``csv`` refuses those then.
+
+    Attributes:
+        ended: more was asked for than there is.
+    """
+
+    def __init__(self, file: io.TextIOWrapper, limit: int) -> None:
+        self._file = file
+        self._limit = limit + _CHUNK_BYTES
+        self.ended = False
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._file.readline(self._limit)
+        if not line:
+            self.ended = True
+            raise StopIteration
+        return line
 
 
 def _encoding_of(path: Path) -> str:

@@ -25,6 +25,7 @@ from budgets.shape import Shape
 from orchestrator.attempt import Attempt
 from orchestrator.context import current_call
 from orchestrator.encodings import Unreadable, decoder_of
+from orchestrator.errors import OrchestratorError
 from orchestrator.gate import NestedTooDeep, RateDeadline
 from orchestrator.wire import Reading
 from orchestrator.wire.counts import read_count
@@ -37,6 +38,7 @@ from .relay import relay
 from .replies import (
     Refusal,
     lease_ended,
+    not_allowed,
     of_error,
     out_of_money,
     still_held,
@@ -165,6 +167,8 @@ class Exchange:
             raise self._declined(too_slow(error)) from None
         except NestedTooDeep as error:
             raise self._declined(Refusal(503, str(error), reason="rate")) from None
+        except OrchestratorError as error:  # whoever lends says no: its run is stopped, say
+            raise self._declined(not_allowed(error, is_subagent=caller.is_subagent)) from None
         return await self._exchange(attempt)
 
     async def _read(self) -> dict[str, Any]:

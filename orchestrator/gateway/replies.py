@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from budgets.errors import BudgetError, BudgetExceeded, InvalidInput, LedgerError
+from orchestrator.errors import OrchestratorError, SpendLimit
 from orchestrator.gate import RateDeadline
 
 _JSON = "application/json"
@@ -106,6 +107,13 @@ def out_of_money(error: BudgetExceeded, *, is_subagent: bool) -> Refusal:
     if is_subagent:
         return Refusal(429, str(error), {"x-should-retry": "false"}, details=details, reason="cap")
     return Refusal(402, str(error), {"x-should-retry": "false"}, details=details, reason="cap")
+
+
+def not_allowed(error: OrchestratorError, *, is_subagent: bool) -> Refusal:
+    """The work that this request belongs to may not go on: one call, which is not tried again."""
+    status = 429 if is_subagent else 402 if isinstance(error, SpendLimit) else 403
+    message = f"{error}; nothing was sent"
+    return Refusal(status, message, {"x-should-retry": "false"}, reason="stopped")
 
 
 def still_held(error: BudgetExceeded, waited_s: float) -> Refusal:

@@ -19,6 +19,7 @@ from orchestrator.attempt import tied_nanos
 from orchestrator.clock import SYSTEM_CLOCK, Clock
 from orchestrator.context import CallContext, Tally, calling_with, current_call
 from orchestrator.outgoing import with_fields
+from orchestrator.time_limits import left_s
 from orchestrator.wire import classify_path
 from orchestrator.wire.markers import marked
 
@@ -37,7 +38,8 @@ class Prefixes(Middleware):
         alarm: called with facts when a prefix is written to the cache again and again.
         settle_s: seconds that others wait after the answer to the first call has begun. The API says that
             an entry can be read from then on; calls made just then were seen to miss it now and then.
-        patience_s: seconds after which another call goes ahead, if the first has no answer.
+        patience_s: seconds after which another call goes ahead, if the first has no answer. A call whose own
+            time is limited (an agent's ``timeout_s``) waits for a third of what is left of it at most.
         deadline: ``clock.monotonic`` seconds after which no call waits.
         clock: where time comes from.
     """
@@ -69,7 +71,7 @@ class Prefixes(Middleware):
         try:
             if _may_wait():
                 for key in plan.shared:
-                    await self._warmth.ready_async(key, warmer)
+                    await self._warmth.ready_async(key, warmer, left_s=left_s())
             if self._is_idle(plan):
                 self._failed(warmer)
                 return await call_next(request)
@@ -92,7 +94,7 @@ class Prefixes(Middleware):
             # A thread that runs an event loop must not wait for what may be a task of that loop.
             if _may_wait() and not _is_in_a_loop():
                 for key in plan.shared:
-                    self._warmth.ready(key, warmer)
+                    self._warmth.ready(key, warmer, left_s=left_s())
             if self._is_idle(plan):
                 self._failed(warmer)
                 return call_next(request)

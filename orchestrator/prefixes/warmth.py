@@ -2,7 +2,8 @@
 
 An entry can be read once the answer that wrote it has begun. So of many calls with a cold prefix the first one
 goes alone; the others wait, without a slot or a hold, and go together. A warmer that fails, or takes too long,
-is followed by the next in line. Callers may be tasks of any loop, or threads.
+is followed by the next in line. Who has little time waits for a share of it only: then the next in line goes ahead,
+and at last it goes on with a cold prefix. Callers may be tasks of any loop, or threads.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from orchestrator.clock import Clock
 _KEYS_MAX = 10_000
 #: The lifetime counts from the start of a request and is known here from its answer: so much of it is relied on.
 _RELIED_ON = 0.8
+#: Of the time that a caller has left, the share after which somebody else goes ahead, and that it waits at most.
+_NEXT_AT, _WAITS_MOST = 1 / 6, 1 / 3
 
 
 class Warmer:
@@ -68,9 +71,15 @@ class Warmth:
 
     # ---- going first, or waiting ------------------------------------------------------------------
 
-    async def ready_async(self, key: bytes, warmer: Warmer) -> None:
-        """Return when the prefix is warm, or when it falls to this call to warm it."""
-        future = self._enter(key, warmer)
+    async def ready_async(self, key: bytes, warmer: Warmer, *, left_s: float | None = None) -> None:
+        """Return when the prefix is warm, when it falls to this call to warm it, or when it has waited enough.
+
+        Args:
+            key: the prefix.
+            warmer: the call.
+            left_s: seconds that the call has left for everything; None if nothing limits it.
+        """
+        future = self._enter(key, warmer, left_s)
         if future is None:
             return
         try:
@@ -79,9 +88,9 @@ class Warmth:
             self._leave(key, warmer, future)
             raise
 
-    def ready(self, key: bytes, warmer: Warmer) -> None:
+    def ready(self, key: bytes, warmer: Warmer, *, left_s: float | None = None) -> None:
         """As ``ready_async``, blocking."""
-        future = self._enter(key, warmer)
+        future = self._enter(key, warmer, left_s)
         if future is None:
             return
         try:
@@ -147,7 +156,7 @@ class Warmth:
 
     # ---- inside the lock --------------------------------------------------------------------------
 
-    def _enter(self, key: bytes, warmer: Warmer) -> Future[bool] | None:
+    def _enter(self, key: bytes, warmer: Warmer, left_s: float | None) -> Future[bool] | None:
         with self._lock:
             prefix = self._of(key)
             if prefix.is_inert or self._is_past_deadline():
@@ -159,7 +168,19 @@ class Warmth:
             future: Future[bool] = Future()
             future.set_running_or_notify_cancel()  # who waits may leave, but not cancel it
             prefix.line.append((warmer, future))
+            if left_s is not None:
+                self._limit(key, prefix, (warmer, future), left_s)
             return future
+
+    def _limit(
+        self, key: bytes, prefix: _Prefix, one: tuple[Warmer, Future[bool]], left_s: float
+    ) -> None:
+        """Set the alarms of a caller whose time is limited."""
+        now = self._clock.monotonic()
+        if prefix.warmer is not None:
+            again = partial(self._lose_patience, key, prefix.warmer)
+            self._clock.call_at(now + left_s * _NEXT_AT, again)
+        self._clock.call_at(now + left_s * _WAITS_MOST, partial(self._go_on, key, one))
 
     def _leave(self, key: bytes, warmer: Warmer, future: Future[bool]) -> None:
         """A waiter was cancelled; the turn that it may just have been given is passed on."""
@@ -228,3 +249,11 @@ class Warmth:
             prefix = self._of(key)
             if prefix.warmer is warmer:
                 self._pass_on(key, prefix)
+
+    def _go_on(self, key: bytes, one: tuple[Warmer, Future[bool]]) -> None:
+        """A caller has waited as long as it can: it goes, warm or not."""
+        with self._lock:
+            _, future = one
+            if not future.done():
+                self._of(key).line.remove(one)
+                future.set_result(False)

@@ -129,18 +129,18 @@ def read_result(line: bytes) -> ResultLine:
     body = of_json(line)
     try:
         custom_id, result = str(body["custom_id"]), body["result"]
-        kind = result["type"]
+        kind = str(result["type"])
     except (KeyError, TypeError) as error:
         msg = f"this is not a line of results ({error!r})"
         raise ValueError(msg) from error
     if kind == "succeeded" and isinstance(result.get("message"), dict):
-        return ResultLine(custom_id=custom_id, kind=kind, message=result["message"])
+        return ResultLine(custom_id=custom_id, kind="succeeded", message=result["message"])
     if kind == "errored":
-        return ResultLine(custom_id=custom_id, kind=kind, error=_error(result.get("error")))
-    if kind not in {"canceled", "expired"}:
-        msg = f"{custom_id}: {kind!r} is not known as a kind of result"
-        raise ValueError(msg)
-    return ResultLine(custom_id=custom_id, kind=kind)
+        return ResultLine(custom_id=custom_id, kind="errored", error=_error(result.get("error")))
+    if kind == "canceled" or kind == "expired":  # noqa: PLR1714 - so mypy knows the two
+        return ResultLine(custom_id=custom_id, kind=kind)
+    msg = f"{custom_id}: {kind!r} is not known as a kind of result"
+    raise ValueError(msg)
 
 
 def _error(error: Any) -> ErrorKind:

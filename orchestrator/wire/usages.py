@@ -1,6 +1,6 @@
 """Usages: what a response says was used, read into disjoint classes of tokens.
 
-A usage that can't be true (missing, negative, absurd) reads as None: then the hold stays, in doubt.
+A usage that can't be true (missing, negative, absurd) reads as None: then the whole hold is posted, and marked.
 """
 
 from __future__ import annotations

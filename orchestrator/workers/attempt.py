@@ -16,6 +16,7 @@ from orchestrator.context import Tally, calling_as, current_call
 from orchestrator.failures import outcome_of
 from orchestrator.outcomes import Outcome
 from orchestrator.run import Run
+from orchestrator.time_limits import within
 
 from .launching import Launch, home
 from .leases import Lease, Leases, leased
@@ -116,6 +117,7 @@ class Attempt:
             self.run.tracking(),
             scope(self.name, self._cap),
             calling_as(self.name, unit=self._unit, keep=self._keep) as self.tally,
+            within(self.bounds.timeout_s),
             _with_figures(self.name, self.tally),
         ):
             self.write("begin", **begins)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from budgets.money import parse_usd, to_decimal
-from orchestrator.errors import Finished
+from orchestrator.errors import ConfigError, Finished
 from orchestrator.failures import outcome_of
 from orchestrator.outcomes import Outcome
 from orchestrator.performer import Prompt
@@ -181,7 +181,7 @@ class SdkAttempt:
         worker = self._worker
         own = {one.name: f"mcp__{OWN_SERVER}__{one.name}" for one in worker.functions}
         named = [one for one in worker.tools if isinstance(one, str)]
-        box = toolbox(named, list(own.values()), worker.agents, worker.allow)
+        box = toolbox(named, own, worker.agents, worker.allow)
         given: dict[str, Any] = {
             "cli_path": launch.command[0],
             "env": dict(launch.env),
@@ -202,7 +202,10 @@ class SdkAttempt:
         if own:
             given["mcp_servers"] = {OWN_SERVER: self._server()}
         given["resume" if place.is_resumed else "session_id"] = place.session
-        return ClaudeAgentOptions(**{**worker.options, **given})
+        try:
+            return ClaudeAgentOptions(**{**worker.options, **given})
+        except TypeError as error:
+            raise ConfigError(f"worker {worker.name}: options: {error}") from None
 
     def _fence(self) -> float | None:
         """Dollars for the program's own budget, which is checked after spending: never below what the cap allows."""

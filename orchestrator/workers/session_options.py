@@ -191,21 +191,25 @@ class Toolbox:
 
 
 def toolbox(
-    named: Sequence[str], own: Sequence[str], agents: Mapping[str, Subagent], allow: Sequence[str]
+    named: Sequence[str],
+    own: Mapping[str, str],
+    agents: Mapping[str, Subagent],
+    allow: Sequence[str],
 ) -> Toolbox:
     """Which tools there are, and which may be used unasked: those of ours, and giving work to subagents.
 
     Args:
         named: names of the program's own tools.
-        own: names of ours, as the program has them.
+        own: the names of ours as the program has them, by their own.
         agents: subagents; what they need is there for all, since they get no others.
         allow: further rules.
     """
-    needed = [tool for agent in agents.values() for tool in agent.tools if tool not in own]
+    ours = {*own, *own.values()}
+    needed = [tool for agent in agents.values() for tool in agent.tools if tool not in ours]
     delegating = ["Agent"] if agents else []
     return Toolbox(
         base=tuple(dict.fromkeys([*named, *needed, *delegating])),
-        allowed=tuple(dict.fromkeys([*allow, *own, *delegating])),
+        allowed=tuple(dict.fromkeys([*allow, *own.values(), *delegating])),
     )
 
 

@@ -71,6 +71,8 @@ class BatchedJob:
         self._on_row = on_row
         #: Documents (without their texts) that wait for an answer, by identity.
         self._waiting: dict[str, list[Document]] = {}
+        #: Rows of those that this process has asked about in vain: their twins are not sent again, either.
+        self._vain: dict[str, Row] = {}
         self._lock = threading.Lock()
 
     def items(
@@ -102,6 +104,9 @@ class BatchedJob:
             self._write(known)
             return ""
         assert isinstance(document, Document)
+        if identity in self._vain:
+            self._write(self._desk.same(document, self._vain[identity]))
+            return ""
         self._waiting[identity] = [replace(document, text="")]
         return identity
 
@@ -119,6 +124,8 @@ class BatchedJob:
                 row = self._desk.same(document, rows[0]) if rows else self._row(document, ended)
                 self._write(row)
                 rows.append(row)
+            if rows and not self._desk.is_final(rows[0]):
+                self._vain[ended.identity] = rows[0]
             self.progress.sent += bool(rows)
         return rows
 

@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -118,10 +118,8 @@ def test_killed_in_the_middle_its_holds_are_in_doubt(folder: Path) -> None:
 
 
 def _try_to_post(url: str, body: dict[str, Any]) -> None:
-    try:
+    with suppress(OSError):
         post(url, body=body)
-    except OSError:
-        pass
 
 
 def _held_usd(url: str) -> float:

@@ -254,7 +254,7 @@ async def test_an_encoding_that_nobody_can_read_is_not_asked_for() -> None:
 SMUGGLED = {
     "a key twice": b'{"model":"claude-sonnet-5-5","max_tokens":1,"max_tokens":100000,"messages":[]}',
     "a key twice, escaped": b'{"model":"claude-sonnet-5-5","max_tokens":1,"max\\u005ftokens":99999,"messages":[]}',
-    "a key twice, deep": b'{"model":"claude-sonnet-5-5","max_tokens":1,"messages":[],"tools":[{"type":"a","type":"b"}]}',
+    "a key twice, deep": b'{"model":"claude-sonnet-5-5","max_tokens":1,"messages":[],"tools":[{"a":1,"a":2}]}',
     "no JSON": b'{"model":',
     "no object": b"[1]",
     "not UTF-8": b'{"model":"\xff"}',

@@ -17,7 +17,7 @@ import pytest
 from budgets import Cap
 from orchestrator.gateway import Lease
 
-from .gatewaying import Rig, rig
+from .gatewaying import rig
 
 sdk = pytest.importorskip("claude_agent_sdk", reason="claude-agent-sdk is not installed")
 

@@ -154,7 +154,7 @@ async def test_the_operators_word_lets_searches_through() -> None:
     """With a bound for what a search brings in, web search is held for and settled, marked as a word."""
     async with rig(allow=Allowances(web_search_tokens=5_000)) as on:
         lease = on.gateway.lease("app")
-        body = {**UNBOUNDED["searches"], **{"messages": ask("[[sim:searches=2]]")["messages"]}}
+        body = {**UNBOUNDED["searches"], "messages": ask("[[sim:searches=2]]")["messages"]}
         status, _, _ = await on.post(lease, body)
         held = next(iter(on.ledger.lines()))
 

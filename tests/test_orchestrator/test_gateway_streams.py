@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from budgets import Cap, Ledger
+from orchestrator.errors import ConfigError
 from orchestrator.gate import Gate
 from orchestrator.gateway import Gateway, Lease, Limits, Tokens, Upstream
-from orchestrator.errors import ConfigError
 
 from .gatewaying import Rig, ask, rig
 

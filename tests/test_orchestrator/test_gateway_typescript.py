@@ -47,7 +47,7 @@ const count = await client.messages.countTokens({
 found.count = count.input_tokens;
 found.models = (await client.models.list()).data.length;
 try {
-  await client.messages.create({ ...ask("Hello"), max_tokens: 100000 });
+  await client.messages.create({ ...ask("Hello"), max_tokens: 20000 });
 } catch (error) {
   found.status = error.status;
   found.message = error.message;
@@ -72,7 +72,7 @@ async def _run(key: str, base: str) -> dict[str, Any]:
 
 async def test_the_typescript_client_works_in_every_way() -> None:
     """Plain, streamed, counted, listed, and declined once, with our sentence."""
-    async with rig(caps=(Cap("0.5", scope="app"),)) as on:
+    async with rig(caps=(Cap("0.1", scope="app"),)) as on:
         lease = on.gateway.lease("app")
         found = await _run(lease.key, lease.base_url)
 
@@ -80,6 +80,6 @@ async def test_the_typescript_client_works_in_every_way() -> None:
         assert found["count"] > 0
         assert found["models"] > 3
         assert found["status"] == 402
-        assert "cap of $0.50 on scope 'app'" in found["message"]
+        assert "cap of $0.10 on scope 'app'" in found["message"]
         assert lease.figures().declined == 1
         on.prove_exact()

@@ -12,9 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
+from budgets.ledger import Ledger
 from orchestrator.errors import ConfigError
 from orchestrator.journal import read_journal
 from orchestrator.outcomes import Outcome
+from orchestrator.run import Run
 
 from .running import stage
 from .working import alive, none_alive, worker
@@ -310,6 +312,25 @@ async def test_a_missing_program_is_said(tmp_path: Path) -> None:
 
     assert result.outcome is Outcome.BAD_REQUEST
     assert "there is no Claude Code at" in result.reason
+
+
+async def test_an_unknown_option_is_said(tmp_path: Path) -> None:
+    """A field that the SDK does not have is the caller's mistake, in one sentence."""
+    result = await outcome_of(tmp_path, "good", options={"nonsense": 1})
+
+    assert result.outcome is Outcome.BAD_REQUEST
+    assert "nonsense" in result.reason
+
+
+async def test_a_run_must_be_entered_first(tmp_path: Path) -> None:
+    """A gateway needs a run that will be left: one that was never entered is a mistake that is said."""
+    with Ledger() as ledger:
+        run = Run("work", ledger=ledger, kill_switch=False, client={"api_key": "k"})
+        result = await worker(tmp_path, "good").run(run, "Do it")
+        run.close()
+
+    assert result.outcome is Outcome.BAD_REQUEST
+    assert "async with Run(...) as run" in result.reason
 
 
 async def test_no_ports_stay_open(tmp_path: Path) -> None:

@@ -103,9 +103,9 @@ def test_no_such_session(tmp_path: Path, resume: str) -> None:
 
 def test_tools_of_a_session() -> None:
     """What subagents need is there; only ours, and giving out work, may be used unasked."""
-    agents = {"look": Subagent(description="d", prompt="p", tools=["Grep", "mcp__earmark__post"])}
+    agents = {"look": Subagent(description="d", prompt="p", tools=["Grep", "post"])}
 
-    box = toolbox(["Read"], ["mcp__earmark__post"], agents, ["Bash(ls)"])
+    box = toolbox(["Read"], {"post": "mcp__earmark__post"}, agents, ["Bash(ls)"])
 
     assert box.base == ("Read", "Grep", "Agent")
     assert box.allowed == ("Bash(ls)", "mcp__earmark__post", "Agent")

@@ -7,11 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from orchestrator.errors import ConfigError
 from orchestrator.outcomes import Outcome
+from orchestrator.run_listener import RunListener
 from orchestrator.workers import ShellWorker
+from orchestrator.workers.leases import leased
 
 from .running import MODEL, stage
 from .working import TAG, alive, none_alive
@@ -181,6 +184,32 @@ async def test_cancelled_while_it_works(tmp_path: Path) -> None:
         with pytest.raises(asyncio.CancelledError):
             await working
     assert none_alive(tmp_path, within_s=0)
+
+
+@pytest.mark.parametrize(
+    ("agent", "status"), [({}, 403), ({"x-claude-code-agent-id": "a1"}, 429)], ids=["main", "sub"]
+)
+async def test_a_stopped_run_lends_no_more(
+    tmp_path: Path, agent: dict[str, str], status: int
+) -> None:
+    """A request of a run that was stopped is refused for good, by a reply that no client tries again."""
+    body = {"model": MODEL, "max_tokens": 9, "messages": [{"role": "user", "content": "Hello"}]}
+    async with stage(folder=tmp_path / "ledger") as at:
+        async with (
+            leased(at.run, None, RunListener(at.run)) as lease,
+            httpx2.AsyncClient() as client,
+        ):
+            at.run.stop("enough")
+            reply = await client.post(
+                f"{lease.base_url}/v1/messages",
+                json=body,
+                headers={"x-api-key": lease.key, **agent},
+            )
+        at.prove_exact()
+
+    assert reply.status_code == status
+    assert reply.headers["x-should-retry"] == "false"
+    assert "enough; nothing was sent" in reply.json()["error"]["message"]
 
 
 def test_a_command_is_a_list(tmp_path: Path) -> None:
