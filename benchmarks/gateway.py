@@ -25,8 +25,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import aiohttp
 import psutil
@@ -35,6 +34,7 @@ from aiohttp import web
 from budgets import Cap, Ledger
 from orchestrator.gateway import Tokens
 
+ROOT = Path(__file__).resolve().parents[1]
 WIDTH = 64
 BODY = {
     "model": "claude-sonnet-5-5",
@@ -118,8 +118,21 @@ def gateway(upstream: str, ledger: Path) -> Iterator[tuple[str, str, int]]:
     with Ledger(ledger, caps=[Cap("100000", scope="bench")]):
         pass
     process = subprocess.Popen(
-        [sys.executable, "-m", "earmark", "gateway", "--json", "--port", "0"]
-        + ["--cap-day", "1000000", "--ledger", str(ledger), "--upstream", upstream],
+        [
+            sys.executable,
+            "-m",
+            "earmark",
+            "gateway",
+            "--json",
+            "--port",
+            "0",
+            "--cap-day",
+            "1000000",
+            "--ledger",
+            str(ledger),
+            "--upstream",
+            upstream,
+        ],
         env={**os.environ, "ANTHROPIC_API_KEY": "key", "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         text=True,

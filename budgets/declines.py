@@ -5,8 +5,10 @@ from __future__ import annotations
 import secrets
 
 from .bindings import EVER, Binding
+from .caps import Cap
+from .defaults import DEFAULT_AMOUNTS
 from .errors import BudgetExceeded
-from .money import format_usd, to_decimal
+from .money import format_usd, parse_usd, to_decimal
 from .records import HoldRequest
 
 
@@ -26,7 +28,7 @@ def decline(
     held = account.held + account.in_doubt
     decline_id = f"decline-{secrets.token_hex(6)}"
     message = (
-        f"declined: the cap of {named}{f', set by {cap.owner}' if cap.owner != 'code' else ''} is in the way"
+        f"declined: the cap of {named}{_set_by(cap)} is in the way"
         f"{'' if window is EVER else f' in {window}'}: posted {format_usd(account.posted)}, "
         f"held {format_usd(held)}"
         f"{f' ({format_usd(account.in_doubt)} of it in doubt)' if account.in_doubt else ''}, "
@@ -47,6 +49,19 @@ def decline(
         reserved=to_decimal(kept),
         id=decline_id,
     )
+
+
+def _set_by(cap: Cap) -> str:
+    """Who set a cap; empty for code. A default may have made room for what somebody said (``settings``)."""
+    if cap.owner != "default":
+        return "" if cap.owner == "code" else f", set by {cap.owner}"
+    documented = DEFAULT_AMOUNTS.get(str(cap.per))
+    nanos = cap.nanos if documented is None else parse_usd(documented)
+    if cap.nanos < nanos:
+        return ", the default lowered to fit in a cap that was set (--cap, say),"
+    if cap.nanos > nanos:
+        return ", the default lifted to make room for a cap that was set (--cap, say),"
+    return ", set by default"
 
 
 def _why(request: HoldRequest, binding: Binding, *, latched: bool, kept: int) -> str:

@@ -168,8 +168,26 @@ class ThreadedCounter(Counter):
             batch.append(first)
             if not first.urgent and not self._waiters:
                 # Nobody waits for it: more will come, or a loop's next turn takes them along.
-                time.sleep(_LINGER_S)
+                self._linger(batch)
         return self._drain(batch)
+
+    def _linger(self, batch: list[Operation]) -> None:
+        """Wait a moment for company; not where holds come here too, once there is one."""
+        if self._commit_s <= _QUICK_S:
+            time.sleep(_LINGER_S)
+            return
+        until = time.monotonic() + _LINGER_S
+        while (left := until - time.monotonic()) > 0:
+            try:
+                following = self._inbox.get(timeout=left)
+            except queue.Empty:
+                return
+            if following is None:
+                self._inbox.put(None)  # the last one: whoever drains the box next meets it again
+                return
+            batch.append(following)
+            if following.urgent:
+                return
 
     def _drain(self, batch: list[Operation]) -> tuple[list[Operation], bool]:
         """What is in the inbox, too; True if it is the end."""

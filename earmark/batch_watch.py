@@ -106,7 +106,8 @@ async def _take_up(place: RunPlace, prices: PriceBook, *, cancels: bool) -> Prog
                 f"the batches go on at the provider, their holds stay; 'earmark batches attach {place.id}' goes on"
             )
         elif (command := _rows_by(place)) is not None:
-            remark(f"the rows of its documents are written by: {command}")
+            what = ", which asks again about what was cancelled" if cancels else ""
+            remark(f"the rows of its documents are written by --resume{what}: {command}")
         return job.progress()
 
 

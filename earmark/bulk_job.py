@@ -70,7 +70,7 @@ class _Job:
         return caps_for(
             self.settings,
             scope=self.top,
-            session_cap=self.request.cap or self.place.cap,
+            session_cap=self.place.cap if self.request.cap is None else self.request.cap,
             session_scope=self.scope,
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import sys
@@ -141,7 +140,6 @@ async def _serve(gateway: Gateway, request: Request) -> None:
         with contextlib.suppress(NotImplementedError):
             loop.add_signal_handler(number, stop.set)
     async with gateway:
-        _tune()
         _announce(gateway, request)
         await stop.wait()
     figures = gateway.figures()
@@ -151,13 +149,6 @@ async def _serve(gateway: Gateway, request: Request) -> None:
             f"Ended: {figures.calls} calls, {format_usd(figures.posted_nanos)} posted{doubt}, "
             f"{figures.declined} declined."
         )
-
-
-def _tune() -> None:
-    """This process is ours alone: what is loaded stays, and the ledger's thread doesn't keep a request waiting."""
-    gc.collect()
-    gc.freeze()
-    sys.setswitchinterval(0.001)
 
 
 def _announce(gateway: Gateway, request: Request) -> None:

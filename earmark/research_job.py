@@ -84,7 +84,7 @@ class _Job:
         return caps_for(
             self.settings,
             scope=self.top,
-            session_cap=self.request.cap or DEFAULT_CAP,
+            session_cap=DEFAULT_CAP if self.request.cap is None else self.request.cap,
             session_scope=self.scope,
         )
 
@@ -120,6 +120,7 @@ def run_request(request: Request) -> int:
         out=out,
         ledger=ledger_path(request.ledger),
     )
+    _check_folder(request.folder)
     job.cap  # noqa: B018 - says now what is wrong with it
     for model in job.models:
         check_model(model, job.prices)
@@ -130,6 +131,19 @@ def run_request(request: Request) -> int:
             return asyncio.run(_work(job, client))
         except asyncio.CancelledError:  # the second Ctrl-C, before anything was sent
             raise KeyboardInterrupt from None
+
+
+def _check_folder(folder: Path | None) -> None:
+    if folder is None:
+        return
+    if not folder.exists():
+        raise Mistake(f"--in {folder}: there is no such folder; name one that is there")
+    if not folder.is_dir():
+        raise Mistake(f"--in {folder}: it is a file; name the folder that it is in")
+    try:
+        next(folder.iterdir(), None)
+    except OSError as error:
+        raise Mistake(f"--in {folder}: it can't be read ({error.strerror})") from None
 
 
 def _check_free(out: Path) -> None:

@@ -81,7 +81,7 @@ class _Job:
         return caps_for(
             self.settings,
             scope=self.top,
-            session_cap=self.request.cap or DEFAULT_CAP,
+            session_cap=DEFAULT_CAP if self.request.cap is None else self.request.cap,
             session_scope=self.scope,
         )
 

@@ -24,6 +24,7 @@ from budgets.scopes import scope
 
 from .answers import Answers, fault_of
 from .approvals import Approve
+from .arguments import check_whole
 from .context import Tally, calling_as, current_call
 from .errors import ConfigError, OrchestratorError, UnreadableAnswer
 from .failures import outcome_of
@@ -95,12 +96,12 @@ class Agent:
     _answers: Answers = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.max_turns < 1 or self.max_tokens < 1 or self.same_calls < 2 or self.repairs < 0:
-            raise ConfigError(
-                f"agent {self.name}: max_turns and max_tokens must be 1 or more, same_calls 2 or more, "
-                "repairs 0 or more"
-            )
-        if self.timeout_s is not None and self.timeout_s <= 0:
+        where = f"agent {self.name}"
+        check_whole(where, max_turns=self.max_turns, max_tokens=self.max_tokens)
+        check_whole(where, least=2, same_calls=self.same_calls)
+        check_whole(where, least=0, repairs=self.repairs)
+        limit: object = self.timeout_s
+        if limit is not None and not (isinstance(limit, int | float) and limit > 0):
             raise ConfigError(f"agent {self.name}: timeout_s must be more than 0, or None")
         if self.on_trip is not None:
             steps_of(self.on_trip)
@@ -294,7 +295,10 @@ class _Loop:
                 strange = sorted({one.type for one in reply.content} - _KNOWN)
                 if outcome is Outcome.OK and strange and not self.text:
                     told = ", ".join(strange)[:200]
-                    return Outcome.INVALID, f"nothing in the answer is of a kind known here ({told})"
+                    return (
+                        Outcome.INVALID,
+                        f"nothing in the answer is of a kind known here ({told})",
+                    )
                 return outcome, reason
             answered = await self.calls.answer(uses)
             self.messages.append(answered.message)
@@ -340,7 +344,7 @@ class _Loop:
             raise
         except UnicodeEncodeError as error:
             raise ConfigError(
-                "the prompt has a lone surrogate, half a character, which can't be sent "
+                "the request has a lone surrogate, half a character, which can't be sent "
                 f"({error.reason}); clean the text first (text.encode(errors='replace').decode())"
             ) from error
         except Exception as error:

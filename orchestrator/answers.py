@@ -15,7 +15,6 @@ from pydantic import BaseModel, ValidationError
 from .errors import ConfigError
 from .outcomes import Outcome
 
-
 #: Stop reasons of an answer that is whole.
 _WHOLE = frozenset({"end_turn", "stop_sequence"})
 #: What a block must have as text, beside its type, so that it can be worked with.
@@ -95,8 +94,12 @@ class Answers:
         if stop_reason in {"tool_use", "pause_turn", "compaction"}:
             return Outcome.STALLED, f"the answer was not finished ({stop_reason})", None
         if stop_reason not in _WHOLE:
-            told = f"for a reason that is not known here ({stop_reason!r:.80})" if stop_reason else ""
-            reason = f"the answer ended {told or 'without saying why'}, so it is not taken for whole"
+            told = (
+                f"for a reason that is not known here ({stop_reason!r:.80})" if stop_reason else ""
+            )
+            reason = (
+                f"the answer ended {told or 'without saying why'}, so it is not taken for whole"
+            )
             return Outcome.INVALID, reason, None
         value, problem = self.read(text)
         return (Outcome.INVALID, problem, None) if problem else (Outcome.OK, "", value)

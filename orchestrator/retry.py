@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -64,6 +64,7 @@ class Retry:
         first_s, longest_s: the wait doubles from the first to the longest; a ``retry-after`` above it
             is honoured in full. Jitter is added on top.
         budget: shared by all calls of a run.
+        sleep: waits so many seconds, in place of the real thing; for tests.
     """
 
     attempts: int = 5
@@ -71,32 +72,67 @@ class Retry:
     first_s: float = 0.5
     longest_s: float = 60.0
     budget: RetryBudget = field(default_factory=RetryBudget)
+    sleep: Callable[[float], Any] | None = None
 
     def asynchronous(
         self, deadline: float | None, on_retry: Callable[[RetryCallState], None]
-    ) -> AsyncRetrying:
+    ) -> Callable[..., Awaitable[Answer]]:
         """Drive one call of an async client; ``deadline`` is in ``time.monotonic`` seconds."""
-        tries = _Tries(self, deadline)
-        return AsyncRetrying(
-            retry=tries.again,
-            wait=tries.wait,
-            stop=tries.stop,
-            before_sleep=on_retry,
-            retry_error_callback=_last,
-        )
+
+        async def drive(once: Callable[..., Awaitable[Answer]], *given: Any) -> Answer:
+            try:
+                answer = await once(*given)
+            except APIConnectionError as error:
+                first: Answer | APIConnectionError = error
+            else:
+                if answer.error is None or not answer.error.retryable:
+                    return answer
+                first = answer
+
+            # Tenacity takes over where something has failed; most calls need no driver.
+            made = [first]
+
+            async def again(*_: Any) -> Answer:
+                return _said(made.pop()) if made else await once(*given)
+
+            tries = _Tries(self, deadline)
+            driver = AsyncRetrying(**tries.options(on_retry))
+            last: Answer = await driver(again)
+            return last
+
+        return drive
 
     def blocking(
         self, deadline: float | None, on_retry: Callable[[RetryCallState], None]
-    ) -> Retrying:
+    ) -> Callable[..., Answer]:
         """Drive one call of a sync client."""
-        tries = _Tries(self, deadline)
-        return Retrying(
-            retry=tries.again,
-            wait=tries.wait,
-            stop=tries.stop,
-            before_sleep=on_retry,
-            retry_error_callback=_last,
-        )
+
+        def drive(once: Callable[..., Answer], *given: Any) -> Answer:
+            try:
+                answer = once(*given)
+            except APIConnectionError as error:
+                first: Answer | APIConnectionError = error
+            else:
+                if answer.error is None or not answer.error.retryable:
+                    return answer
+                first = answer
+            made = [first]
+
+            def again(*_: Any) -> Answer:
+                return _said(made.pop()) if made else once(*given)
+
+            tries = _Tries(self, deadline)
+            last: Answer = Retrying(**tries.options(on_retry))(again)
+            return last
+
+        return drive
+
+
+def _said(first: Answer | APIConnectionError) -> Answer:
+    """What the first try came to, once more."""
+    if isinstance(first, APIConnectionError):
+        raise first
+    return first
 
 
 class _Tries:
@@ -107,6 +143,18 @@ class _Tries:
         self._deadline = deadline
         self._limited = 0
         self._failed = 0
+
+    def options(self, on_retry: Callable[[RetryCallState], None]) -> dict[str, Any]:
+        """For tenacity."""
+        sleep = self._policy.sleep
+        return {
+            **({} if sleep is None else {"sleep": sleep}),
+            "retry": self.again,
+            "wait": self.wait,
+            "stop": self.stop,
+            "before_sleep": on_retry,
+            "retry_error_callback": _last,
+        }
 
     def again(self, state: RetryCallState) -> bool:
         """Called after each try, first of all."""

@@ -19,7 +19,7 @@ from .breakers import Breaker
 from .context import Tally, current_call
 from .errors import Finished, OrchestratorError
 from .run import Run
-from .tools import BadCall, Result, Tool
+from .tools import BadCall, Result, Tool, sendable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class ToolCalls:
             {
                 "type": "tool_result",
                 "tool_use_id": use.id,
-                "content": answer.content,
+                "content": sendable(answer.content),
                 "is_error": bool(answer.why),
             }
             for use, answer in zip(uses, answers, strict=True)

@@ -125,6 +125,16 @@ def cut(text: str, most: int) -> str:
     return f"{text[:most]}\n[cut: {most:,} of {len(text):,} characters are shown; ask for less at a time]"
 
 
+def sendable(result: Result) -> Result:
+    """A result without lone surrogates (of a file's odd name, say), which no request can carry."""
+    if isinstance(result, str):
+        return result.encode(errors="replace").decode()
+    return [
+        {**one, "text": str(sendable(str(one.get("text", ""))))} if one["type"] == "text" else one
+        for one in result
+    ]
+
+
 def _is_blocks(result: object) -> bool:
     return (
         isinstance(result, list)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.agent import Agent
+from orchestrator.arguments import check_whole
 from orchestrator.context import current_call
 from orchestrator.errors import ConfigError, Finished
 from orchestrator.outcomes import Outcome
@@ -29,7 +30,7 @@ from orchestrator.trips import Policy
 from .crew import stream_out
 from .estimates import steps_of
 from .findings import READ_CHARS, Board, Finding
-from .node import Node, node
+from .node import Node, check_run, node
 from .parts import Part, perform
 from .plan import combined, plan_for
 from .prompts import as_text
@@ -85,11 +86,11 @@ async def board(
         ConfigError: no agents, two of the same name, or no rounds.
         Whatever ``done`` and ``on_part`` raise, with the turns so far as its ``parts``.
     """
+    check_run("board", run)
+    check_whole("board", rounds=rounds)
     names = [agent.name for agent in agents]
-    if not agents or len(set(names)) < len(names) or rounds < 1:
-        raise ConfigError(
-            "board: give at least one agent, each with a name of its own, and at least one round"
-        )
+    if not agents or len(set(names)) < len(names):
+        raise ConfigError("board: give at least one agent, each with a name of its own")
     shared = on or Board(run, name=name)
     table = _Table(run, shared, agents, as_text(task))
     if plan_only:

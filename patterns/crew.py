@@ -18,17 +18,19 @@ from collections.abc import (
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from orchestrator.arguments import check_whole
 from orchestrator.errors import ConfigError, OrchestratorError
 from orchestrator.outcomes import Outcome
 from orchestrator.run import Run
 
+from .node import check_run
 from .parts import Item, Part, Prompt, Worker, is_performer, perform
 
 #: A share of failures is not looked at before so many parts have ended.
 _PARTS_LEAST = 10
 #: So many parts in a row, and the width, can't start before a source that may be endless is left alone; so many
 #: times as many where nothing is shut, so that a smaller item may still fit.
-DECLINED_MOST, SMALLER_ONES = 100, 100
+DECLINED_MOST, SMALLER_ONES = 100, 10
 #: Ends of parts that could not start since nothing may any more.
 _NOT_STARTED = frozenset({Outcome.BUDGET, Outcome.SPEND_LIMIT, Outcome.CANCELLED})
 
@@ -301,9 +303,9 @@ class _Crew(Generic[Item]):
         prompt_of: Callable[[Item], Prompt] | None,
         leaves: bool = False,
     ) -> None:
+        check_run("fan_out", run)
         self.width = run.gate.statistics().width if width is None else width
-        if self.width < 1:
-            raise ConfigError(f"fan_out: width is {width}; it must be 1 or more")
+        check_whole("fan_out", width=self.width)
         if not is_performer(worker) and not callable(worker):
             raise ConfigError(
                 f"fan_out: {worker!r} can't work; give an agent, or an async function of one item"

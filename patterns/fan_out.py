@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Literal
 
+from orchestrator.arguments import check_whole
 from orchestrator.errors import ConfigError
 from orchestrator.failures import outcome_of
 from orchestrator.outcomes import Outcome
@@ -28,7 +29,7 @@ from orchestrator.trips import Policy
 
 from .crew import Items, Stop, known_items, work_through
 from .estimates import steps_of, worst_of_each
-from .node import Node, node
+from .node import Node, check_run, node
 from .parts import Item, Part, Worker, is_performer, perform
 from .plan import combined, plan_for, room_here
 from .prompts import in_two_blocks, reports, shared_beginning
@@ -99,6 +100,9 @@ async def fan_out(
         Whatever ``on_part`` and ``stop_when`` raise: it ends the work. Like every exception that leaves a
             pattern, it has what was spent as ``tally`` and the parts that had ended as ``parts``.
     """
+    check_run("fan_out", run)
+    if width is not None:
+        check_whole("fan_out", width=width)
     if split is not None:
         items = split(items)
         items = await items if inspect.isawaitable(items) else items

@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from orchestrator.arguments import check_whole
 from orchestrator.context import current_call
 from orchestrator.errors import ConfigError
 from orchestrator.run import Run
@@ -82,8 +83,7 @@ class Board:
         chars_max: int = 4_000,
         keep: bool = False,
     ) -> None:
-        if findings_max < 1 or chars_max < 1:
-            raise ConfigError(f"board {name}: findings_max and chars_max must be 1 or more")
+        check_whole(f"board {name}", findings_max=findings_max, chars_max=chars_max)
         self.run = run
         self.name = name
         self._most = findings_max

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from orchestrator.agent import Agent
-from orchestrator.errors import ConfigError
+from orchestrator.arguments import check_whole
 from orchestrator.outcomes import Outcome
 from orchestrator.run import Run
 from orchestrator.trips import Policy
 
 from .estimates import steps_of
-from .node import Node, node
+from .node import Node, check_run, node
 from .parts import Part, perform
 from .plan import combined, plan_for
 from .prompts import as_text
@@ -108,8 +108,8 @@ async def handoff(
     Raises:
         ConfigError: no agents, two of the same name, or names that are nobody's.
     """
-    if handoffs_max < 0:
-        raise ConfigError(f"handoff: handoffs_max is {handoffs_max}; it must be 0 or more")
+    check_run("handoff", run)
+    check_whole("handoff", least=0, handoffs_max=handoffs_max)
     ring = Ring(agents, peers, about or {})
     first = ring.first(start)
     if plan_only:

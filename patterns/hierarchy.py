@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from orchestrator.agent import Agent
+from orchestrator.arguments import check_whole
 from orchestrator.errors import ConfigError
 from orchestrator.performer import Performer
 from orchestrator.run import Run
@@ -26,7 +27,7 @@ from orchestrator.trips import Policy
 from .closing import REPORT_BYTES, default_writer
 from .delegation import Check, Staff
 from .delegation_costs import steps_of_delegation
-from .node import node
+from .node import check_run, node
 from .orchestrate import OrchestrateResult, orchestrate
 from .parts import Part
 from .plan import Step, plan_for
@@ -49,7 +50,7 @@ class Team:
         rounds: how often the lead gives out tasks at most.
 
     Raises:
-        ConfigError: no members, two of the same name, or something that can't be one.
+        ConfigError: no members, two of the same name, something that can't be one, or no rounds.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Team:
     def __post_init__(self) -> None:
         if not isinstance(self.lead, Agent):
             raise ConfigError(f"team {self.name}: its lead is {self.lead!r}; give an Agent")
+        check_whole(f"team {self.name}", rounds=self.rounds)
         if not self.members:
             raise ConfigError(f"team {self.name}: it has no members; give at least one")
         names = [getattr(member, "name", None) for member in self.members]
@@ -137,6 +139,8 @@ async def hierarchy(
     Raises:
         ConfigError: teams too deep, or a number below 1.
     """
+    check_run("hierarchy", run)
+    check_whole("hierarchy", workers_max=workers_max, report_bytes=report_bytes)
     if team.depth > DEPTH_MOST:
         raise ConfigError(f"hierarchy: {team.depth} levels of teams; {DEPTH_MOST} is the most")
     options: dict[str, Any] = {

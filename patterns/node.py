@@ -11,6 +11,7 @@ from typing import Any
 from budgets.money import format_usd, parse_usd
 from budgets.scopes import join_scope, scope
 from orchestrator.context import Tally, calling_as
+from orchestrator.errors import ConfigError
 from orchestrator.outcomes import Outcome
 from orchestrator.run import Run
 from orchestrator.trips import Policy
@@ -74,6 +75,18 @@ class Node:
         """How it ends; returns the fields ``outcome`` and ``reason`` and the figures of its result."""
         self.outcome, self.reason = outcome, reason
         return {"outcome": outcome, "reason": reason, **self.figures()}
+
+
+def check_run(pattern: str, run: object) -> None:
+    """Check that a pattern was given a run.
+
+    Raises:
+        ConfigError: something else.
+    """
+    if not isinstance(run, Run):
+        raise ConfigError(
+            f'{pattern}: run is {run!r:.80}; give a Run, as in \'async with Run("name", cap="1") as run\''
+        )
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from typing import Any
 
 from budgets.errors import Declined
 from orchestrator.agent import Agent
+from orchestrator.arguments import check_whole
 from orchestrator.errors import ConfigError, RunStopped, SpendLimit
 from orchestrator.failures import outcome_of
 from orchestrator.outcomes import Outcome
@@ -29,7 +30,7 @@ from orchestrator.trips import Policy, policy_here
 from .closing import REPORT_BYTES, Closing, Writer, default_writer, told
 from .delegation import Check, Staff, Workers, work_on
 from .delegation_costs import affordable, steps_of_delegation
-from .node import Node, node
+from .node import Node, check_run, node
 from .parts import Part, perform
 from .plan import plan_for
 from .prompts import as_text
@@ -105,8 +106,8 @@ async def orchestrate(
         ConfigError: arguments that don't go together.
         CancelledError: cancelled; its workers are cancelled and settled first.
     """
-    if workers_max < 1 or rounds < 1 or report_bytes < 1:
-        raise ConfigError("orchestrate: workers_max, rounds and report_bytes must be 1 or more")
+    check_run("orchestrate", run)
+    check_whole("orchestrate", workers_max=workers_max, rounds=rounds, report_bytes=report_bytes)
     if not isinstance(lead, Agent):
         raise ConfigError(
             f"orchestrate: the lead is {lead!r}; give an Agent, since it is told in which form to answer"

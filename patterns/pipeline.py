@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic
 
 from budgets.errors import Declined
+from orchestrator.arguments import check_whole
 from orchestrator.errors import ConfigError, OrchestratorError
 from orchestrator.outcomes import Outcome
 from orchestrator.prefixes import sharing
@@ -25,7 +26,7 @@ from orchestrator.trips import Policy
 
 from .crew import Items, Stop, known_items, work_through
 from .estimates import steps_of
-from .node import node
+from .node import check_run, node
 from .parts import Figures, Item, Part, Prompt, Worker, perform
 from .plan import combined, plan_for
 from .prompts import as_text
@@ -106,6 +107,9 @@ async def pipeline(
         ConfigError: no stages, or inputs that are a single text.
         SourceFailed: drawing the inputs raised; the passages that were done are in it.
     """
+    check_run("pipeline", run)
+    if width is not None:
+        check_whole("pipeline", width=width)
     if not stages:
         raise ConfigError("pipeline: there are no stages; give at least one")
     line = [one if isinstance(one, Stage) else Stage(one) for one in stages]

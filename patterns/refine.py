@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from orchestrator.agent import Agent
+from orchestrator.arguments import check_whole
 from orchestrator.errors import ConfigError
 from orchestrator.outcomes import Outcome
 from orchestrator.performer import Performer
@@ -26,7 +27,7 @@ from orchestrator.run import Run
 from orchestrator.trips import Policy
 
 from .estimates import steps_of
-from .node import Node, node
+from .node import Node, check_run, node
 from .parts import Part, Worker, as_prompt, is_performer, perform
 from .plan import combined, plan_for
 from .prompts import as_text
@@ -113,8 +114,8 @@ async def refine(
     Raises:
         ConfigError: fewer than one round.
     """
-    if rounds < 1:
-        raise ConfigError(f"refine: rounds is {rounds}; it must be 1 or more")
+    check_run("refine", run)
+    check_whole("refine", rounds=rounds)
     if isinstance(critic, Agent) and critic.output is None:
         critic = replace(critic, output=Verdict)
     if plan_only:

@@ -25,7 +25,7 @@ from orchestrator.run import Run
 from orchestrator.trips import Policy
 
 from .estimates import steps_of
-from .node import Node, node
+from .node import Node, check_run, node
 from .parts import Part, Worker, perform
 from .plan import Step, combined, plan_for
 from .result import Result
@@ -123,9 +123,12 @@ async def route(
     Raises:
         ConfigError: no routes, or a fallback that is none of them.
     """
-    if not routes or (fallback is not None and fallback not in routes):
+    check_run("route", run)
+    if not routes:
+        raise ConfigError("route: there are no routes; give at least one specialist by its name")
+    if fallback is not None and fallback not in routes:
         raise ConfigError(
-            f"route: the fallback {fallback!r} is none of the routes: {', '.join(routes) or 'none is given'}"
+            f"route: the fallback {fallback!r} is none of the routes: {', '.join(routes)}"
         )
     if plan_only:
         plan = plan_for(run, _root(run, by, routes, request, name=name, cap=cap)).shown()

@@ -20,6 +20,7 @@ from typing import Any, Literal
 from pydantic_core import to_json
 
 from orchestrator.agent import Agent
+from orchestrator.arguments import check_whole
 from orchestrator.errors import ConfigError
 from orchestrator.outcomes import Outcome
 from orchestrator.prefixes import sharing
@@ -28,7 +29,7 @@ from orchestrator.trips import Policy
 
 from .crew import work_through
 from .estimates import steps_of
-from .node import Node, node
+from .node import Node, check_run, node
 from .parts import Part, Prompt, Worker, as_prompt, is_performer, perform
 from .plan import combined, plan_for
 from .prompts import as_text, reports
@@ -93,6 +94,9 @@ async def vote(
     Raises:
         ConfigError: no voters, or arguments that don't go together.
     """
+    check_run("vote", run)
+    if width is not None:
+        check_whole("vote", width=width)
     asked = _voters(voters, n, models)
     if plan_only:
         steps = [steps_of(run, worker, [question]) for worker in asked]
@@ -119,6 +123,8 @@ async def vote(
 def _voters(
     voters: Worker | Sequence[Worker], n: int | None, models: Sequence[str]
 ) -> list[Worker]:
+    if n is not None:
+        check_whole("vote", n=n)
     if isinstance(voters, Sequence):
         if n is not None or models:
             raise ConfigError("vote: n and models are for one voter; leave them out with a list")

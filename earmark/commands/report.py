@@ -55,8 +55,8 @@ def report(
     """Which agent and which model the money went to, the tree, calls over time, spend against the caps.
 
     Reads a run of Earmark's, and any JSON-lines log of calls with the four usage fields (transcripts of Claude
-    Code, too). Exits with 1 if a log has lines that can't be read or models without a price: its sums are then
-    not the whole.
+    Code, too). Exits with 1 if a log has lines that can't be read, models without a price (its sums are then not the
+    whole), or no calls at all.
     """
     if out is not None and not html:
         raise Mistake("--out says where the HTML goes; say --html, too")
@@ -73,7 +73,8 @@ def report(
 
         target.write_text(page_of(story, ledger_option), encoding="utf-8", errors="replace")
     _show(story, ledger_option, target if html else None, as_json=json)
-    return int(Exit.FAILED if story.is_log and not story.is_whole else Exit.OK)
+    is_told = not story.is_log or (story.is_whole and bool(story.calls))
+    return int(Exit.OK if is_told else Exit.FAILED)
 
 
 def _show(story: Story, ledger_option: str, page: Path | None, *, as_json: bool) -> None:

@@ -116,12 +116,14 @@ class Intake:
                 draw.ended.append(n)
             elif state == "done" and (outcome == Outcome.IN_DOUBT or n in self._told):
                 draw.ended.append(n)  # it may have been paid for, or it has failed just now
-            elif state == "done" and isinstance(made := self._take_in(item), _Priced):
-                reopened.append((n, made))
             elif state == "done":
-                refused.append((*made[2:], n))
-                draw.ended.append(n)
-                draw.fresh.add(n)
+                taken = self._take_in(item)
+                if isinstance(taken, _Priced):
+                    reopened.append((n, taken))
+                else:
+                    refused.append((*taken[2:], n))
+                    draw.ended.append(n)
+                    draw.fresh.add(n)
             waited += state == "waiting"
         draw.added = len(new) + len(reopened) + waited
         draw.added_bytes = sum(one.item.length for one in (*new, *(two for _, two in reopened)))

@@ -133,7 +133,7 @@ class ResultReader:
             try:
                 self._price(usage)
             except BudgetError as error:
-                logger.error("batch %s: %s can't be priced (%s)", self._row.id, result.custom_id, error)  # noqa: TRY400
+                logger.error("batch %s: a stray can't be priced (%s)", self._row.id, error)  # noqa: TRY400
 
     # ---- one result ---------------------------------------------------------------------------------
 

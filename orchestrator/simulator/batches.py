@@ -41,6 +41,7 @@ class _Batch:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_OUTCOMES, 0))
     go: asyncio.Event = field(default_factory=asyncio.Event)
     expire: bool = False
+    late: int = 0
     processed: int = 0
 
 
@@ -82,7 +83,12 @@ class Batches:
 
     def retrieve(self, batch_id: str, *, key: str, base_url: str) -> dict[str, Any]:
         """One batch."""
-        return self._json(self._find(batch_id, key), base_url)
+        batch = self._find(batch_id, key)
+        told = self._json(batch, base_url)
+        if told["results_url"] and batch.late < self._world.settings.results_late:
+            batch.late += 1
+            told["results_url"] = None
+        return told
 
     def page(
         self, *, limit: int, after: str | None, before: str | None, key: str, base_url: str

@@ -29,6 +29,7 @@ class Settings:
         cache_delay_s: seconds from the begin of a response until what it cached can be read.
         batch_seconds: seconds that a batch takes; None holds it until ``finish_batches``.
         batch_hits_permille: of a thousand requests of batches, how many look into the cache; the others miss.
+        results_late: so many looks at a batch that has ended do not say yet where its results are.
         keep_rows: rows of the bill that are kept; totals cover all.
         keep_calls: latest requests that are kept for inspection.
         seed: of the order of batch results.
@@ -44,6 +45,7 @@ class Settings:
     cache_delay_s: float = 0.0
     batch_seconds: float | None = 0.0
     batch_hits_permille: int = 1000
+    results_late: int = 0
     keep_rows: int = 50_000
     keep_calls: int = 0
     seed: int = 0

@@ -137,8 +137,10 @@ def read_result(line: bytes) -> ResultLine:
         return ResultLine(custom_id=custom_id, kind="succeeded", message=result["message"])
     if kind == "errored":
         return ResultLine(custom_id=custom_id, kind="errored", error=_error(result.get("error")))
-    if kind == "canceled" or kind == "expired":  # noqa: PLR1714 - so mypy knows the two
-        return ResultLine(custom_id=custom_id, kind=kind)
+    if kind == "canceled":
+        return ResultLine(custom_id=custom_id, kind="canceled")
+    if kind == "expired":
+        return ResultLine(custom_id=custom_id, kind="expired")
     msg = f"{custom_id}: {kind!r} is not known as a kind of result"
     raise ValueError(msg)
 

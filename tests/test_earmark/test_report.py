@@ -290,6 +290,15 @@ def test_a_log_of_calls_is_told_like_a_run(
     assert (folder / "calls.html").exists()
 
 
+@pytest.mark.parametrize("content", ["", "\n", '{"x": 1}\n', "nonsense\n"])
+def test_a_file_without_a_call_is_no_success(earmark: Program, folder: Path, content: str) -> None:
+    """Empty, or a log of something else: exit code 1, and it says that it has no call."""
+    (folder / "log.jsonl").write_text(content)
+    ran = earmark("report", "log.jsonl")
+    assert ran.code == 1
+    assert "no line has a usage" in ran.out
+
+
 def test_the_documented_fields_are_the_fields(earmark: Program, run_id: str) -> None:
     """docs/cli.md names every field of the document and of its parts."""
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")

@@ -156,6 +156,9 @@ def test_mistakes_are_one_sentence(
     assert words in ran.err
     assert "Traceback" not in ran.err
     assert not list(Path().rglob("report.md"))
+    # Said before a run is begun: no folder of it, no line about how it goes.
+    assert not list(Path().rglob("journal.jsonl"))
+    assert len(ran.err.strip().splitlines()) == 1
 
 
 def test_without_a_key_it_says_so(tickets: Path, earmark: Program) -> None:

@@ -11,13 +11,15 @@ import pytest
 
 from orchestrator.agent import Agent, AgentResult, Performer
 from orchestrator.context import Tally
-from orchestrator.errors import ConfigError
+from orchestrator.errors import ConfigError, OutOfTime
 from orchestrator.journal import read_journal
 from orchestrator.outcomes import Outcome
 from orchestrator.simulator import Fault, Faults
 from orchestrator.sources import Source, sources_of
+from orchestrator.time_limits import left_s, within
+from patterns import fan_out
 
-from .running import MODEL, Stage, helper, stage
+from .running import MODEL, Stage, helper, say, stage
 
 LABELS = {
     "type": "object",
@@ -64,6 +66,35 @@ async def test_an_agent_that_takes_too_long_ends_as_timeout(tmp_path: Path) -> N
         last = [one for one in events(st) if one["event"] == "outcome"][-1]
         assert last["in_doubt_nanos"] == result.tally.in_doubt_nanos
         st.prove()
+
+
+async def test_a_call_that_hangs_takes_no_others_with_it() -> None:
+    """Siblings with the same prefix wait for its warmer for a share of their own time, then go on without it."""
+    faults = Faults([Fault(kind="hang")])
+    async with stage(sim={"faults": faults}, cache_settle_s=0) as st:
+        agent = helper(system="Rules of the house. " * 4_000, timeout_s=3)
+        done = await fan_out(st.run, agent, [f"Item {n} [[sim:output=5]]" for n in range(12)])
+        assert done.outcomes == {"timeout": 1, "ok": 11}
+        assert st.run.caching.writes == 1
+        st.prove()
+
+
+async def test_what_has_no_time_left_is_not_sent() -> None:
+    """Nothing is in doubt of a call whose answer could not be waited for."""
+    async with stage() as st:
+        with within(1e-9), pytest.raises(OutOfTime, match="not sent"):
+            await say(st.run)
+        result = await helper(timeout_s=1e-9).run(st.run, "Hello")
+        assert result.outcome is Outcome.TIMEOUT
+        assert st.sim.stats.arrived == 0
+        assert st.run.balance.in_doubt_nanos == 0
+
+
+def test_an_inner_limit_never_lengthens_the_outer_one() -> None:
+    """What is around it counts, too."""
+    with within(1), within(100):
+        assert 0 < (left_s() or 0) <= 1
+    assert left_s() is None
 
 
 async def test_time_runs_while_its_tools_work() -> None:

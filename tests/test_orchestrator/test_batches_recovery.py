@@ -144,6 +144,30 @@ async def test_results_that_are_gone(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert f"earmark ledger resolve {hold.id}" in caplog.text
 
 
+@pytest.mark.parametrize("where", ["/batches/", "/results"], ids=["the batch", "its results"])
+async def test_not_found_is_looked_at_again(where: str, tmp_path: Path) -> None:
+    """A server that does not know a batch yet does not put it in doubt: what it answered is fetched."""
+    async with stage(tmp_path, sim={"batch_seconds": 0.1}) as made:
+        unknown = Fault(kind="error", on="batches", status=404, match=where, times=3)
+        made.sim.faults.extend([unknown])
+        await made.do(item(n) for n in range(3))
+        made.prove()
+        assert made.sim.faults.pending == 0
+
+    assert made.outcomes == {"ok": 3}
+
+
+@pytest.mark.parametrize(("late", "word"), [(3, "ok"), (50, "in_doubt")])
+async def test_results_that_are_nowhere_yet(late: int, word: str, tmp_path: Path) -> None:
+    """An ended batch without a place of its results is looked at again, and in doubt if that stays so."""
+    async with stage(tmp_path, sim={"results_late": late}) as made:
+        await made.do(item(n) for n in range(3))
+        assert made.run.balance.held_nanos == 0
+        assert made.run.ledger.check().findings == []
+
+    assert made.outcomes == {word: 3}
+
+
 async def test_old_batches_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Before day 29 it is said that results will be dropped; they are still there (B-15)."""
     shift = [0.0]

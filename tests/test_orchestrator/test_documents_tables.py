@@ -99,6 +99,15 @@ def test_a_quote_that_is_never_closed_is_bounded(tmp_path: Path) -> None:
 # ---- JSON Lines, Parquet ----------------------------------------------------------------------------------
 
 
+def test_a_quote_that_is_never_closed_swallows_no_row_in_silence(tmp_path: Path) -> None:
+    """What stands behind it is no document: its row says why, and the rows before it are as they were."""
+    found = rows(put(tmp_path, 'id,text\n1,a\n2,"b\n3,c\n4,d\n'))
+    assert said(found) == ["a", "unreadable"]
+    assert isinstance(found[1], Problem)
+    assert "never closed" in found[1].reason
+    assert said(rows(put(tmp_path, 'id,text\n1,"a\nb"'))) == ["a\nb"]
+
+
 def test_json_lines_are_objects(tmp_path: Path) -> None:
     """Blank lines are none; a line that is no object, or lacks a field, is a row of its own."""
     long = json.dumps({"text": "x" * 9_000})

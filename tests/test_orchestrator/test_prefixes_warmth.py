@@ -20,6 +20,8 @@ class Calls:
 
     def __init__(self, warmth: Warmth) -> None:
         self.warmth = warmth
+        #: Seconds that each call has for everything.
+        self.left_s: float | None = None
         self.gone: list[int] = []
         self.warmers = [Warmer() for _ in range(20)]
         self.tasks: list[asyncio.Task[None]] = []
@@ -28,7 +30,7 @@ class Calls:
         self.tasks += [asyncio.create_task(self._go(number)) for number in numbers]
 
     async def _go(self, number: int) -> None:
-        await self.warmth.ready_async(KEY, self.warmers[number])
+        await self.warmth.ready_async(KEY, self.warmers[number], left_s=self.left_s)
         self.gone.append(number)
 
     def warms(self, number: int) -> bool:
@@ -126,6 +128,39 @@ async def test_patience_ends_with_somebody_else_going_ahead() -> None:
     await settle()
 
     assert many.gone == [0, 1, 2]
+
+
+async def test_who_has_little_time_waits_for_a_third_of_it() -> None:
+    """Behind a warmer that hangs one other goes ahead after a sixth, and all go after a third, warm or not."""
+    many, clock = calls()
+    many.left_s = 30
+    many.start(0, 1, 2, 3)
+    await settle()
+    await clock.run(4.9)
+    assert many.gone == [0]
+    await clock.run(0.2)
+    assert many.gone == [0, 1]
+    assert many.warms(1)
+
+    await clock.run(4.8)
+    assert many.gone == [0, 1]
+    await clock.run(0.2)
+
+    assert many.gone == [0, 1, 2, 3]
+    assert not many.warms(2)
+
+
+async def test_a_second_warmer_spares_the_others_the_wait() -> None:
+    """Once its answer has begun they read what it wrote, within their time."""
+    many, clock = calls()
+    many.left_s = 30
+    many.start(0, 1, 2, 3)
+    await clock.run(5.1)
+    many.warmth.began(KEY, many.warmers[1], "5m")
+    await settle()
+
+    assert many.gone == [0, 1, 2, 3]
+    assert [many.warms(2), many.warms(3)] == [False, False]
 
 
 async def test_nobody_waits_past_the_deadline() -> None:

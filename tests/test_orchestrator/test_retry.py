@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -49,8 +50,7 @@ async def _play(
     def note(state: RetryCallState) -> None:
         waits.append(state.upcoming_sleep)
 
-    retrying = policy.asynchronous(deadline, note)
-    retrying.sleep = _no_sleep
+    retrying = replace(policy, sleep=_no_sleep).asynchronous(deadline, note)
     with contextlib.suppress(anthropic.APIConnectionError, ValueError):
         await retrying(once)
     return tries, waits

@@ -88,6 +88,21 @@ async def test_what_an_item_ended_in_is_what_its_row_says(tmp_path: Path) -> Non
     assert sorted(heard) == sorted(endings)
 
 
+async def test_a_twin_of_one_that_failed_before_it_was_drawn(tmp_path: Path) -> None:
+    """An identity is an item once in a job, also if it ended in vain before its twin's turn came."""
+    twins = [document("Same", "a"), document("Other", "b"), document("Same", "c")]
+    async with stage() as st:
+        with Results(tmp_path / "out") as results:
+            job = BatchedJob(st.run, TASK, results)
+            items = job.items(iter(twins))
+            identity, _ = next(items)
+            next(items)
+            job.done(Done(identity=identity, outcome=Outcome.EXPIRED, posted_nanos=0))
+            assert list(items) == []
+            rows = {row.path: row for row in results.rows()}
+    assert (rows["c"].outcome, rows["c"].same_as) == (Outcome.EXPIRED, "a")
+
+
 async def test_an_answer_that_does_not_fit_is_corrected_directly_and_once(tmp_path: Path) -> None:
     """J-05, J-06: one further call, whose cost is added; then it is ``invalid``."""
     odd = [document("One", "a"), document('[[sim:text={"label": "no"}]]', "b")]

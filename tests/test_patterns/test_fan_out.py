@@ -17,7 +17,7 @@ from orchestrator.gate import Gate
 from orchestrator.journal import read_journal
 from orchestrator.outcomes import Outcome
 from orchestrator.simulator import Fault, Faults
-from patterns import SourceFailed, fan_out, stream_out
+from patterns import SourceFailed, fan_out, pipeline, stream_out
 from tests.test_orchestrator.running import Stage, helper, say, stage
 
 
@@ -323,24 +323,56 @@ async def _at_once(item: int) -> int:
     return item
 
 
-@pytest.mark.parametrize("is_stopped", [False, True])
-async def test_work_that_takes_no_time_can_be_cancelled(is_stopped: bool) -> None:
-    """A source without an end never keeps the event loop to itself, also once nothing new may start."""
+async def test_work_that_takes_no_time_can_be_cancelled() -> None:
+    """A source without an end never keeps the event loop to itself."""
     async with stage() as st:
-        work = asyncio.create_task(
-            fan_out(
-                st.run,
-                _at_once,
-                itertools.count(),
-                width=2,
-                stop_when=lambda _: is_stopped,
-            )
-        )
+        work = asyncio.create_task(fan_out(st.run, _at_once, itertools.count(), width=2))
         await asyncio.sleep(0.05)
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
         assert _tasks() == 0
+
+
+@pytest.mark.parametrize("how", ["cap", "agent's cap", "stop_when", "stop", "spend limit"])
+@pytest.mark.parametrize("pattern", [fan_out, pipeline])
+async def test_an_endless_source_is_left_alone_once_nothing_starts(pattern: Any, how: str) -> None:
+    """After the width and a hundred items in a row that could not start, and the reason says so."""
+    if pattern is pipeline and how == "stop_when":
+        return
+    faults = Faults([Fault(kind="billing", times=0)]) if how == "spend limit" else None
+    async with stage(cap="0.004" if how == "cap" else "5", sim={"faults": faults}) as st:
+        agent = helper(cap="0.004" if how == "agent's cap" else None)
+        options: dict[str, Any] = {"width": 3}
+        if how == "stop_when":
+            options["stop_when"] = lambda parts: len(parts) == 5
+        elif how == "stop":
+            options["on_part"] = lambda part: st.run.stop("enough") if part.index == 4 else None
+        texts = (f"Item {n} [[sim:output=150]]" for n in itertools.count())
+        worker = [agent] if pattern is pipeline else agent
+        done = await asyncio.wait_for(pattern(st.run, worker, texts, **options), 30)
+        assert "not drawn further" in done.reason
+        assert not done.ok
+        not_started = [part for part in done.parts if not part.calls]
+        assert 100 <= len(not_started) < (1_200 if how == "agent's cap" else 120)
+        st.prove()
+
+
+async def test_a_list_has_a_part_for_each_item_whatever_happens() -> None:
+    """However many can't start."""
+    async with stage(cap="0.0005") as st:
+        done = await fan_out(st.run, helper(), ["Hello"] * 400, width=2)
+        assert len(done.parts) == 400
+        assert "not drawn further" not in done.reason
+
+
+async def test_items_that_start_again_keep_the_source_going() -> None:
+    """Only an unbroken row of items that can't start ends it: a smaller one may fit where large ones did not."""
+    async with stage(cap="0.004") as st:
+        large = "x" * 200_000
+        items = (large if n % 150 else "Hello [[sim:output=5]]" for n in range(1, 601))
+        done = await fan_out(st.run, helper(), items, width=1)
+        assert done.outcomes == {"budget": 596, "ok": 4}
 
 
 async def test_items_after_a_stop_are_parts_too() -> None:

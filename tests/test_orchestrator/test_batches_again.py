@@ -1,0 +1,96 @@
+"""A job taken up with other items: nothing is sent that nobody asks for, and no document stays on disk for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from orchestrator.batches import BatchJob, Item
+from orchestrator.batches.job_file import FILE
+from orchestrator.batches.spool import FILE as BODIES
+from orchestrator.simulator import Simulator
+
+from .batching import item, quick, stage
+
+SECRET = "the text of a document"
+
+
+async def leave(folder: Path, sim: Simulator, given: Iterable[Item]) -> int:
+    """Begin a job, and leave it when its first batch has been made; how many items that has."""
+    async with stage(folder, sim=sim) as made:
+        settings = quick(requests_max=4, open_max=1)
+        async with BatchJob(made.run, settings, on_progress=lambda _: None) as job:
+
+            def look(progress: object) -> None:
+                if any(row.id for row in job.progress().batches):
+                    job.detach()
+
+            job._on_progress = look
+            async for _ in job.results(given):
+                pass
+            progress = job.progress()
+            assert progress.waiting
+            return progress.sent
+
+
+async def test_what_is_not_asked_for_any_more_is_not_sent(tmp_path: Path) -> None:
+    """A job is taken up with other items: those that wait are not paid for; asked for again, they are sent."""
+    async with Simulator(batch_seconds=None) as sim:
+        sent = await leave(tmp_path, sim, [item(n) for n in range(12)])
+        assert sent == 4
+        await sim.finish_batches()
+        sim.world.settings = type(sim.world.settings)(batch_seconds=0)
+        async with stage(tmp_path, sim=sim) as other:
+            await other.do([item(2), item(100)])
+            other.prove()
+            assert other.progress.is_complete
+        assert set(other.ends) == {"doc-0", "doc-1", "doc-2", "doc-3", "doc-100"}
+        assert sim.bill.requests == sent + 1
+        async with stage(tmp_path, sim=sim) as back:
+            await back.do(item(n) for n in range(12))
+            assert back.run.balance.posted_nanos == sim.bill.nanos
+        assert back.outcomes == {"ok": 12}
+        assert sim.bill.requests == 12 + 1
+
+
+async def test_attaching_goes_on_with_all_that_was_taken_in(tmp_path: Path) -> None:
+    """Without items, everything on record is meant."""
+    async with Simulator(batch_seconds=None) as sim:
+        await leave(tmp_path, sim, [item(n) for n in range(12)])
+        await sim.finish_batches()
+        sim.world.settings = type(sim.world.settings)(batch_seconds=0)
+        async with stage(tmp_path, sim=sim) as back:
+            await back.do(None)
+            back.prove()
+        assert sim.bill.requests == 12
+
+
+async def test_documents_do_not_stay_on_disk(tmp_path: Path) -> None:
+    """While a job is under way its requests are in its folder; complete, they are nowhere there."""
+    async with Simulator(batch_seconds=None) as sim:
+        await leave(tmp_path, sim, [item(n, f"[[sim:text=fine]] {SECRET}") for n in range(12)])
+        folder = next(tmp_path.rglob(BODIES)).parent
+        assert (folder / BODIES).read_bytes().count(SECRET.encode()) == 12
+        await sim.finish_batches()
+        sim.world.settings = type(sim.world.settings)(batch_seconds=0)
+        async with stage(tmp_path, sim=sim) as back:
+            await back.do(None)
+        assert not (folder / BODIES).exists()
+        assert (folder / FILE).exists()
+        for file in folder.iterdir():
+            assert SECRET.encode() not in file.read_bytes(), file.name
+
+
+async def test_what_failed_is_sent_again_though_its_body_was_dropped(tmp_path: Path) -> None:
+    """A job that is complete but for failures is taken up: the failed items bring their bodies again."""
+    thrice = "[[sim:batch=expired,3]]"
+    async with Simulator() as sim:
+        async with stage(tmp_path, sim=sim) as made:
+            await made.do(item(n, thrice if n % 2 else "") for n in range(6))
+            made.prove()
+        assert made.outcomes == {"ok": 3, "expired": 3}
+        async with stage(tmp_path, sim=sim) as back:
+            await back.do(item(n, thrice if n % 2 else "") for n in range(6))
+            back.prove()
+        assert back.outcomes == {"ok": 6}
+        assert sim.bill.requests == 6
