@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -59,6 +60,11 @@ async def refusal_of(approve: Approve | None, request: ApprovalRequest) -> str:
         verdict = await call_async(approve, request)
     except (Declined, OrchestratorError):
         raise
+    except asyncio.CancelledError:
+        if (task := asyncio.current_task()) is None or task.cancelling():
+            raise
+        # By itself: nobody has cancelled us.
+        return f"the approval of {request.tool} was cancelled, so it was not called"
     except Exception as error:  # noqa: BLE001 - the user's callback; no word is no
         return f"the approval of {request.tool} could not be asked for ({type(error).__name__}), so it was not called"
     if verdict is True:

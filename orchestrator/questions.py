@@ -85,11 +85,30 @@ async def _answered(answer: Future[T]) -> T:
     return await asyncio.shield(asyncio.wrap_future(answer))
 
 
+async def in_thread(function: Callable[..., Any], *args: Any, **given: Any) -> Any:
+    """``asyncio.to_thread`` for functions of the user's.
+
+    A ``StopIteration`` (of a ``next`` without a default) can't pass through a future: whoever awaited it would wait
+    for ever.
+
+    Raises:
+        RuntimeError: in place of a ``StopIteration``. Else what the function raises.
+    """
+
+    def call_it() -> Any:
+        try:
+            return function(*args, **given)
+        except StopIteration as error:
+            raise RuntimeError("the function raised StopIteration") from error
+
+    return await asyncio.to_thread(call_it)
+
+
 async def call_async(callback: Callable[..., Any], *given: Any) -> Any:
     """Call a callback of the user's, sync (in a thread, since it may wait for a person) or async."""
     if inspect.iscoroutinefunction(callback):
         return await callback(*given)
-    result = await asyncio.to_thread(callback, *given)
+    result = await in_thread(callback, *given)
     return await result if inspect.isawaitable(result) else result
 
 
@@ -114,11 +133,17 @@ def call(callback: Callable[..., Any], *given: Any) -> Any:
 
 
 async def unless_halted(halt: Halt, asking: Coroutine[Any, Any, T]) -> T | None:
-    """Await an answer; None if the run stops first."""
+    """Await an answer; None if the run stops first.
+
+    Raises:
+        RuntimeError: who was asked has cancelled itself; nobody has cancelled the caller. Else what is raised there.
+    """
     task = asyncio.ensure_future(asking)
     stopped = asyncio.ensure_future(halt.wait_async(None))
     try:
         await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if task.cancelled():
+            raise RuntimeError("it was cancelled")
         return task.result() if task.done() else None
     finally:
         for one in (task, stopped):

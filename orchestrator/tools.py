@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import to_json as _to_json
 
 from .errors import ConfigError
+from .questions import in_thread
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 #: Characters of a result, some 25,000 tokens: it is paid for in every further turn of the loop.
@@ -99,7 +100,7 @@ class Tool:
                 if inspect.iscoroutinefunction(self.function):
                     result = await self.function(**arguments)
                 else:
-                    result = await asyncio.to_thread(self.function, **arguments)
+                    result = await in_thread(self.function, **arguments)
                     if inspect.isawaitable(
                         result
                     ):  # a callable object, or a lambda around a coroutine

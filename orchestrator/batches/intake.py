@@ -90,7 +90,7 @@ class Intake:
 
         Raises:
             ConfigError: an identity came twice. Nothing of this draw is kept.
-            OSError: the disk is full, say.
+            ConfigError: it can't be written: the disk is full, say.
         """
         items = list(islice(self._items, _CHUNK))
         self.exhausted = len(items) < _CHUNK

@@ -16,6 +16,11 @@ from .tables import APPLICATION_ID, SCHEMA, VERSION
 
 FILE = "batches.db"
 _BUSY_MS = 10_000
+#: What the machine is to blame for, not this program.
+_MACHINE = (
+    *(apsw.FullError, apsw.IOError, apsw.ReadOnlyError, apsw.BusyError, apsw.CantOpenError),
+    *(apsw.CorruptError, apsw.NotADBError),
+)
 
 
 class JobFile:
@@ -65,9 +70,19 @@ class JobFile:
 
     @contextmanager
     def step(self) -> Iterator[apsw.Connection]:
-        """One durable step; an exception undoes all of it."""
-        with self._lock, self._db:
-            yield self._db
+        """One durable step; an exception undoes all of it.
+
+        Raises:
+            ConfigError: it can't be written: the disk is full, say.
+        """
+        try:
+            with self._lock, self._db:
+                yield self._db
+        except _MACHINE as error:
+            raise ConfigError(
+                f"{self.path}: the job can't be written ({error}); mend that, and take the run up again: "
+                "what is under way keeps its hold"
+            ) from error
 
     def close(self) -> None:
         """Close the file; may be called twice."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from orchestrator.errors import ConfigError
 from orchestrator.wire.batches import CLOSES, OPENS, request_bytes
 from orchestrator.wire.prefixes import join
 
@@ -45,16 +46,21 @@ class Spool:
         """Have everything on disk: before it is put on record.
 
         Raises:
-            OSError: the disk is full, say. Nothing of it may be put on record.
+            ConfigError: the disk is full, say. Nothing of it may be put on record.
         """
         if not self._fresh:
             return
         data = b"".join(self._fresh)
-        self._writer.seek(self._size - len(data))
         view = memoryview(data)
-        while view:
-            view = view[self._writer.write(view) :]
-        os.fsync(self._writer.fileno())
+        try:
+            self._writer.seek(self._size - len(data))
+            while view:
+                view = view[self._writer.write(view) :]
+            os.fsync(self._writer.fileno())
+        except OSError as error:
+            raise ConfigError(
+                f"{self._path}: can't be written ({error.strerror}); mend that, and take the run up again"
+            ) from error
         self._fresh.clear()
 
     def get(self, at: int, length: int) -> bytes:

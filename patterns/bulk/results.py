@@ -208,7 +208,13 @@ class Results:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except OSError as failed:
+            if error is None:  # else what could not be written has been said
+                raise ConfigError(
+                    f"results: {self.folder / JSONL} can't be written ({failed.strerror})"
+                ) from failed
 
 
 def latest_rows(folder: Path) -> Iterator[Row]:

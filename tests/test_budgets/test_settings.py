@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from budgets.defaults import DEFAULT_AMOUNTS
-from budgets.errors import InvalidAmount, InvalidSettings
+from budgets.errors import BudgetExceeded, InvalidAmount, InvalidSettings
 from budgets.ledger import Ledger
 from budgets.money import parse_usd
 from budgets.nest import Counts
@@ -265,6 +266,28 @@ def test_each_cap_says_who_set_it(tmp_path: Path) -> None:
     assert owners["day"] == "earmark.toml"
     assert owners["run"] == "--cap"
     assert owners["call"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("session_cap", "asked", "per", "words"),
+    [
+        ("0.01", "0.02", "call", "the default lowered to fit in a cap that was set"),
+        ("50", "51", "call", "set by default"),
+        ("50", "2", "day", "the default lifted to make room for a cap that was set"),
+        (None, "6", "call", "set by default"),
+    ],
+)
+def test_a_decline_says_what_a_default_has_become(
+    session_cap: str | None, asked: str, per: str, words: str
+) -> None:
+    """A default that made room for --cap is not called the default that is documented."""
+    caps = caps_for(Settings(), session_cap=session_cap)
+    only = [cap for cap in caps if cap.per == per]
+    with Ledger(caps=only) as ledger:
+        if per == "day":
+            ledger.settle(ledger.hold(ledger.request(parse_usd("49"))), parse_usd("49"))
+        with pytest.raises(BudgetExceeded, match=re.escape(words)):
+            ledger.hold(ledger.request(parse_usd(asked)))
 
 
 def test_a_session_cap_can_be_put_on_the_run_alone() -> None:

@@ -126,6 +126,26 @@ def test_a_job_that_was_left_is_gone_on_with_and_nothing_is_paid_twice(
     assert Proof(where=folder).check(summary).posted == _billed(server)
 
 
+@pytest.mark.slow
+def test_who_attaches_is_told_how_the_rows_are_written(
+    folder: Path, server: SimulatorThread, earmark: Program
+) -> None:
+    """``batches attach`` settles the job; its rows are those of ``--resume``, and that costs nothing more."""
+    write_documents(folder / "docs", 4)
+    with start(folder, environment(server.url), *VIA) as process:
+        _wait_for_batch(server)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    run = json.loads((folder / "out" / "classify.json").read_text())["run"]
+    attached = earmark("batches", "attach", run)
+    assert attached.code == 0, attached.err
+    assert "--resume" in attached.err
+    billed = _billed(server)
+    again = earmark(*command("docs", *VIA)[3:], "--resume", "--json")
+    assert again.json["outcomes"] == {"ok": 4}
+    assert _billed(server) == billed == again.json["posted_nanos"]
+
+
 def test_notified_at_the_end(folder: Path, earmark: Program) -> None:
     """A command gets counts and dollars, and no content."""
     write_documents(folder / "docs", 4)

@@ -285,6 +285,7 @@ def test_results_of_an_extraction_keep_their_columns(earmark: Program, files: Pa
         ("extract docs --schema list.json", "no JSON object"),
         ("extract docs --schema pydantic:invoices", "write pydantic:module:Class"),
         ("extract docs --schema pydantic:nowhere:X", "can't be imported"),
+        ("extract docs --schema pydantic:leaves:X", "can't be imported (SystemExit"),
         ("extract docs --schema pydantic:invoices:BaseModel2", "no pydantic model"),
         ("extract docs --schema pydantic:json:loads", "no pydantic model"),
         ("map t.csv --prompt prompt.txt", "by --column NAME or by --template"),
@@ -308,6 +309,7 @@ def test_a_mistake_is_one_sentence(earmark: Program, files: Path, line: str, sen
     """J-07: exit 2, nothing sent, nothing left behind."""
     (files / "empty.txt").write_text(" ")
     (files / "list.json").write_text("[1]")
+    (files / "leaves.py").write_text("raise SystemExit(3)\n")
     state = {"run": "map-1", "simulated": True, "folder": "docs", "ledger": "x"}
     (files / "used").mkdir()
     (files / "used" / "map.json").write_text(json.dumps(state))

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 from orchestrator.batches import BatchJob, Item
 from orchestrator.batches.job_file import FILE
 from orchestrator.batches.spool import FILE as BODIES
+from orchestrator.batches.spool import Spool
+from orchestrator.errors import ConfigError
 from orchestrator.simulator import Simulator
+from orchestrator.wire.batches import read_result
 
 from .batching import item, quick, stage
 
@@ -94,3 +99,34 @@ async def test_what_failed_is_sent_again_though_its_body_was_dropped(tmp_path: P
             back.prove()
         assert back.outcomes == {"ok": 6}
         assert sim.bill.requests == 6
+
+
+async def test_a_full_disk_is_one_sentence_and_the_job_goes_on_later(tmp_path: Path) -> None:
+    """The job's file can't grow: no traceback of SQLite's, no request sent; with room it is gone on with."""
+    async with stage(tmp_path) as made:
+        async with BatchJob(made.run, quick()) as job:
+            job._store._db.pragma("max_page_count", 1)
+            with pytest.raises(
+                ConfigError, match=r"batches\.db: the job can't be written .*is full"
+            ):
+                async for _ in job.results(item(n) for n in range(50)):
+                    pass
+        assert made.sim.bill.requests == 0
+        await made.do(item(n) for n in range(50))
+        made.prove()
+    assert made.outcomes == {"ok": 50}
+
+
+def test_bodies_that_do_not_fit_on_the_disk_are_one_sentence() -> None:
+    """Nothing of them is put on record."""
+    spool = Spool(Path("/dev/full"), 0)
+    spool.put(b"a body")
+    with pytest.raises(ConfigError, match="/dev/full: can't be written"):
+        spool.flush()
+
+
+@pytest.mark.parametrize("kind", ["[]", "{}", "null", '"new"', "7"])
+def test_a_kind_of_result_that_is_not_known(kind: str) -> None:
+    """A line of results is one, or it is refused as none; it never ends the job."""
+    with pytest.raises(ValueError, match="kind of result"):
+        read_result(b'{"custom_id": "x", "result": {"type": %s}}' % kind.encode())

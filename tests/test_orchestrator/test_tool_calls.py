@@ -19,6 +19,7 @@ from orchestrator.server_tools import TOKENS_PER_SEARCH, code_execution, web_fet
 from orchestrator.tools import BadCall, Tool, tool
 from orchestrator.wire import Allowances, Uses
 
+from .answering import answered, message
 from .gate_clock import ManualClock
 from .running import Stage, helper, say, stage
 
@@ -116,6 +117,60 @@ async def test_an_approval_that_fails_is_a_no() -> None:
         told = results(result)[0]["content"]
         assert "could not be asked for (KeyError)" in told
         assert SECRET not in told
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("raised", [StopIteration(), asyncio.CancelledError(), TimeoutError()])
+async def test_an_approval_that_ends_oddly_is_a_no(raised: BaseException, later: bool) -> None:
+    """Nothing hangs, nobody is cancelled, and the tool is not called."""
+
+    def approve(request: ApprovalRequest) -> Any:
+        raise raised
+
+    async def approve_later(request: ApprovalRequest) -> Any:
+        return approve(request)
+
+    async with stage(approve=approve_later if later else approve) as st:
+        work = helper(tools=[delete]).run(st.run, called("delete", path="a"))
+        result = await asyncio.wait_for(work, 10)
+        assert result.outcome is Outcome.OK
+        assert results(result)[0]["is_error"] is True
+        assert "so it was not called" in results(result)[0]["content"]
+        st.prove_exact()
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("raised", [StopIteration(), asyncio.CancelledError(), TimeoutError()])
+async def test_a_tool_that_ends_oddly_fails_alone(raised: BaseException, later: bool) -> None:
+    """A ``next`` without a default in a plain function, say: the model hears of it, and nothing hangs."""
+
+    def odd() -> str:
+        """Be odd."""
+        raise raised
+
+    async def odd_later() -> str:
+        return odd()
+
+    made = tool(odd_later if later else odd, name="odd", description="Be odd.")
+    async with stage() as st:
+        result = await asyncio.wait_for(helper(tools=[made]).run(st.run, called("odd")), 10)
+        assert result.outcome is Outcome.OK
+        assert results(result)[0]["is_error"] is True
+        st.prove_exact()
+
+
+async def test_calls_with_the_same_id_are_answered_one_by_one() -> None:
+    """Whatever a model, or something in between, has numbered twice: each has its own result."""
+    twice = [
+        {"type": "tool_use", "id": "t1", "name": "delete", "input": {"path": path}}
+        for path in ("a", "b")
+    ]
+    body = message(content=twice, stop_reason="tool_use")
+    async with answered(body, approve=lambda _: True) as (run, arrived):
+        result = await helper(tools=[delete], max_turns=2).run(run, "Hello")
+        assert result.outcome is Outcome.STALLED
+        told = arrived[1]["messages"][-1]["content"]
+        assert [one["content"] for one in told] == ["a is gone", "b is gone"]
 
 
 async def test_an_agents_own_approval_comes_first() -> None:

@@ -22,6 +22,7 @@ from orchestrator.outcomes import Outcome
 from orchestrator.run import Run
 from orchestrator.simulator import SimulatorThread, running_simulator
 from orchestrator.trips import Ask, Cheaper, Policy, RaiseCap, TripQuestion, UseModel, on_trip
+from patterns import fan_out
 
 from .running import KEY, MODEL, Stage, helper, say, stage
 
@@ -259,7 +260,17 @@ async def test_an_answer_raises_the_cap(way: Any, kind: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "answered", [None, False, RuntimeError("nobody home"), "what?", RaiseCap(to="0")]
+    "answered",
+    [
+        None,
+        False,
+        RuntimeError("nobody home"),
+        StopIteration(),
+        asyncio.CancelledError(),
+        "what?",
+        True,
+        RaiseCap(to="0"),
+    ],
 )
 async def test_a_no_is_a_decline_and_is_asked_for_once(answered: Any, tmp_path: Path) -> None:
     """So is a callback that fails, and an answer that helps nobody; the next call does not ask again."""
@@ -267,14 +278,14 @@ async def test_a_no_is_a_decline_and_is_asked_for_once(answered: Any, tmp_path: 
 
     def answer(question: TripQuestion) -> Any:
         asked.append(question)
-        if isinstance(answered, Exception):
+        if isinstance(answered, BaseException):
             raise answered
         return answered
 
     async with stage(cap=TIGHT, on_trip=Ask(answer), folder=tmp_path) as st:
         for _ in range(3):
             with pytest.raises(BudgetExceeded):
-                await dear(st.run)
+                await asyncio.wait_for(dear(st.run), 10)
         assert len(asked) == 1
         assert [one["answer"] for one in events(st)] == ["declined"]
         assert st.sim.bill.requests == 0
@@ -303,6 +314,38 @@ async def test_parallel_declines_share_one_question(way: Any) -> None:
         replies = await asyncio.gather(*(way(st.run) for _ in range(20)))
         assert len(replies) == st.sim.bill.requests == 20
         assert len(asked) == 1
+        st.prove_exact()
+
+
+@pytest.mark.parametrize("answered", [None, RuntimeError("nobody home"), "what?"])
+async def test_parallel_declines_share_a_no(answered: Any) -> None:
+    """Fifty at once ask once, however useless the answer, and nothing is sent any more."""
+    asked: list[TripQuestion] = []
+
+    async def answer(question: TripQuestion) -> Any:
+        asked.append(question)
+        await asyncio.sleep(0.05)
+        if isinstance(answered, Exception):
+            raise answered
+        return answered
+
+    async with stage(cap=TIGHT, on_trip=Ask(answer)) as st:
+        done = await fan_out(st.run, helper(model=SONNET), ["Hello"] * 50, width=50)
+        assert done.outcomes == {"budget": 50}
+        assert (len(asked), st.sim.bill.requests) == (1, 0)
+
+
+async def test_a_fan_out_at_the_end_of_the_chain_is_shut_with_little_asked() -> None:
+    """All of a chain declined for posted money: the scope is latched, and what is left over does not go out."""
+    async with stage(cap=FEW_CHEAP, on_trip=Cheaper(SONNET, MODEL)) as st:
+        done = await fan_out(
+            st.run, helper(model=SONNET, max_tokens=100), ["Hello [[sim:output=20]]"] * 60
+        )
+        assert set(done.outcomes) == {"ok", "budget"}
+        assert any("was declined before" in part.reason for part in done.failed)
+        with pytest.raises(BudgetExceeded) as caught:
+            await say(st.run, max_tokens=1)
+        assert caught.value.latched
         st.prove_exact()
 
 

@@ -118,3 +118,15 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="can't be written"):
             results.finish()
     assert len(lines(tmp_path)) == 1
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    """Also where what was written last does not fit: the sentence says which file."""
+
+    def fill() -> None:
+        with Results(tmp_path / "out") as results:
+            results._file = open("/dev/full", "r+b")  # noqa: SIM115, PTH123 - a real full disk
+            results.add(row())
+
+    with pytest.raises(ConfigError, match=r"results\.jsonl can't be written \(No space left"):
+        fill()
