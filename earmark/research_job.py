@@ -247,12 +247,14 @@ async def _work(job: _Job, client: dict[str, Any]) -> int:
                 output.remark("SIMULATED: a stand-in answers, nothing is looked up or spent")
             with watch(run):
                 done = await _research(job, run)
-            await run.drain()
+            # From here on a second Ctrl-C has nothing to cut short: what is paid for is written first.
+            with contextlib.suppress(asyncio.CancelledError):
+                await run.drain()
             code = _exit_code(run, done)
             assert run.journal.path is not None
             story = tell_run(run.journal.path, ledger=ledger, is_under_way=True, book=job.prices)
             summary = _summary(job, run, done, story, code)
-        _write(job, done, summary)
+            _write(job, done, summary)
     _show(job, done, summary)
     return int(code)
 

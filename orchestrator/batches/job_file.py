@@ -78,9 +78,12 @@ class JobFile:
         try:
             with self._lock, self._db:
                 yield self._db
-        except _MACHINE as error:
+        except apsw.Error as error:
+            cause = _machine_fault(error)
+            if cause is None:
+                raise
             raise ConfigError(
-                f"{self.path}: the job can't be written ({error}); mend that, and take the run up again: "
+                f"{self.path}: the job can't be written ({cause}); mend that, and take the run up again: "
                 "what is under way keeps its hold"
             ) from error
 
@@ -105,6 +108,13 @@ class JobFile:
         """Note facts."""
         with self.step() as db:
             db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", list(facts.items()))
+
+
+def _machine_fault(error: BaseException | None) -> BaseException | None:
+    """What lies behind an error: SQLite undoes a step on a full disk by itself, and then can't undo it again."""
+    while error is not None and not isinstance(error, _MACHINE):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def numbers_of(found: apsw.Cursor) -> list[int]:

@@ -98,7 +98,6 @@ def test_interrupted_twice_it_leaves_at_once(folder: Path, server: SimulatorThre
         out, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
     assert b"Traceback" not in err
-    print(out, err)
     assert json.loads(out)["in_doubt_nanos"] == in_doubt(folder) > 0
     assert (folder / "out" / "costs.json").exists()
 

@@ -125,6 +125,8 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
 
     def fill() -> None:
         with Results(tmp_path / "out") as results:
+            assert results._file is not None
+            results._file.close()
             results._file = open("/dev/full", "r+b")  # noqa: SIM115, PTH123 - a real full disk
             results.add(row())
 
