@@ -26,8 +26,9 @@ from aiohttp import web
 from overhead import ANSWER_S, FIELDS, REPLY, WIDTH
 
 from budgets import Ledger
-from orchestrator import Agent, Gate, Run
+from orchestrator import Agent, Gate, Run, tool
 from patterns import (
+    Board,
     Team,
     board,
     fan_out,
@@ -46,26 +47,26 @@ WORKER = Agent(name="worker", model=FIELDS["model"], max_tokens=FIELDS["max_toke
 Way = Callable[[Run, int, str], Awaitable[Any]]
 
 
-async def _gathered(run: Run, count: int, _: str) -> None:
+async def _gathered(run: Run, count: int, _: str, fields: Any = FIELDS) -> None:
     """The peer: the metered client and gather, nothing else."""
     left = iter(range(count))
 
     async def work() -> None:
         for _ in left:
-            await run.client.messages.create(**FIELDS)
+            await run.client.messages.create(**fields)
 
     await asyncio.gather(*(work() for _ in range(WIDTH)))
 
 
-async def _many(count: int, one: Callable[[], Awaitable[Any]]) -> None:
-    """One small pattern for each item, as many at once as the peer has."""
+async def _many(count: int, one: Callable[[], Awaitable[Any]], width: int = WIDTH) -> None:
+    """One small pattern for each item, with as many calls at once as the peer has."""
     left = iter(range(count))
 
     async def work() -> None:
         for _ in left:
             await one()
 
-    await asyncio.gather(*(work() for _ in range(WIDTH)))
+    await asyncio.gather(*(work() for _ in range(width)))
 
 
 async def _fan_out(run: Run, count: int, name: str) -> None:
@@ -79,7 +80,7 @@ async def _pipeline(run: Run, count: int, name: str) -> None:
 
 
 async def _vote(run: Run, count: int, name: str) -> None:
-    await _many(count // 2, lambda: vote(run, WORKER, PROMPT, n=3, name=name))
+    await _many(count // 2, lambda: vote(run, WORKER, PROMPT, n=3, name=name), WIDTH // 2)
 
 
 async def _route(run: Run, count: int, name: str) -> None:
@@ -113,6 +114,12 @@ async def _board(run: Run, count: int, name: str) -> None:
     for number in range(10):
         done = await board(run, agents, PROMPT, rounds=1, name=f"{name}-{number}")
         assert done.outcomes == {"ok": count // 10}
+
+
+async def _gathered_with_tools(run: Run, count: int, name: str) -> None:
+    """The peer of a board, whose agents have its tools in each request."""
+    tools = [tool(one).definition for one in Board(run).tools()]
+    await _gathered(run, count, name, {**FIELDS, "tools": tools})
 
 
 async def _first(_: Any) -> str:
@@ -195,10 +202,11 @@ async def measure(url: str, folder: Path, *, rounds: int, count: int) -> dict[st
         for number in range(rounds):
             for name, way in WAYS.items():
                 label = f"{name}-{number}"
-                first, second = (_gathered, way) if number % 2 else (way, _gathered)
+                peer = _gathered_with_tools if way is _board else _gathered
+                first, second = (peer, way) if number % 2 else (way, peer)
                 took = {first: await _seconds(first, run, count, label)}
                 took[second] = await _seconds(second, run, count, label)
-                ratios[name].append(took[way] / took[_gathered])
+                ratios[name].append(took[way] / took[peer])
     assert not ledger.check().findings
     ledger.close()
     return ratios

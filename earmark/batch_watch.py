@@ -57,6 +57,7 @@ def summary(progress: Progress) -> dict[str, Any]:
         "sent": progress.sent,
         "outcomes": dict(progress.done),
         "complete": progress.is_complete,
+        "all_taken_in": progress.all_taken_in,
         "batches": [
             {
                 "batch": row.n,
@@ -107,6 +108,8 @@ async def _take_up(place: RunPlace, prices: PriceBook, *, cancels: bool) -> Prog
             )
         elif (command := _rows_by(place)) is not None:
             what = ", which asks again about what was cancelled" if cancels else ""
+            if not job.progress().all_taken_in:
+                what = ", and the documents that the run had not come to are taken in"
             remark(f"the rows of its documents are written by --resume{what}: {command}")
         return job.progress()
 
@@ -199,6 +202,6 @@ def watch_other(folder: Path, *, every_s: float) -> Progress:
                 f"run {folder.name}: its job can't be read ({job.fault if job else 'gone'})"
             )
         view.show(job.progress)
-        if job.is_complete:
+        if job.progress.is_complete:
             return job.progress
         time.sleep(every_s)

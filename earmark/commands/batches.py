@@ -156,7 +156,7 @@ def _end(progress: Progress, *, json: bool) -> int:
         output.print_json(summary(progress))
     else:
         _show(progress)
-    if not progress.is_complete:
+    if not (progress.is_complete and progress.all_taken_in):
         return int(Exit.INTERRUPTED)
     if progress.done.get("budget"):
         return int(Exit.CAP)

@@ -163,6 +163,8 @@ class BatchJob:
         work = self._work
         # What was taken in by an earlier process, and is not given any more, is not paid for either.
         self._store.since = 0 if items is None else work.session
+        if items is not None:
+            self._store.note(taken_in="")
         intake = Intake(
             self._store,
             self._spool,
@@ -219,6 +221,8 @@ class BatchJob:
             await self._notice_standstill()
         async for done in self._finish_directly():
             yield done
+        if self._work.control.is_cancelled or (self._store.since and intake.exhausted):
+            self._store.note(taken_in="yes")
         if intake.exhausted and not self._work.control.is_detached:
             self._store.end_unasked(Outcome.CANCELLED.value, "the job was taken up without it")
         if self._on_progress is not None:

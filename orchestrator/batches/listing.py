@@ -60,7 +60,10 @@ def read_job(folder: Path) -> JobRecord | None:
     finally:
         store.close()
     return JobRecord(
-        run=folder.name, folder=folder, progress=progress, is_complete=progress.is_complete
+        run=folder.name,
+        folder=folder,
+        progress=progress,
+        is_complete=progress.is_complete and progress.all_taken_in,
     )
 
 

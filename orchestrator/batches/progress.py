@@ -29,6 +29,7 @@ class Progress:
         batches: all of the job, in order.
         seconds: since this process took the job up.
         choices: what was decided about marking prefixes, one sentence each.
+        all_taken_in: False if the process that brought the items was stopped before it had brought all.
     """
 
     items: int
@@ -40,6 +41,7 @@ class Progress:
     batches: tuple[BatchRow, ...]
     seconds: float
     choices: tuple[str, ...] = field(default=())
+    all_taken_in: bool = True
 
     @property
     def ended(self) -> int:
@@ -53,7 +55,7 @@ class Progress:
 
     @property
     def is_complete(self) -> bool:
-        """Nothing is under way and nothing waits."""
+        """Nothing is under way and nothing waits, of what was taken in."""
         return not self.waiting and not self.sent
 
     @property
@@ -108,4 +110,5 @@ def progress_of(store: JobStore, seconds: float = 0.0, choices: tuple[str, ...] 
         batches=batches,
         seconds=seconds,
         choices=choices,
+        all_taken_in=store.fact("taken_in", "yes") == "yes",
     )

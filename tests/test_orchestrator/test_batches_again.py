@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.batches import BatchJob, Item
+from orchestrator.batches import BatchJob, Item, read_job
 from orchestrator.batches.job_file import FILE
 from orchestrator.batches.spool import FILE as BODIES
 from orchestrator.batches.spool import Spool
@@ -68,6 +68,31 @@ async def test_attaching_goes_on_with_all_that_was_taken_in(tmp_path: Path) -> N
             await back.do(None)
             back.prove()
         assert sim.bill.requests == 12
+
+
+async def test_a_job_whose_items_were_not_all_taken_in_is_not_complete(tmp_path: Path) -> None:
+    """Left while items were still to come, and attached: what is there is done, and it says that more is to come."""
+    async with Simulator(batch_seconds=None) as sim:
+        await leave(tmp_path, sim, (item(n) for n in range(1500)))
+        folder = next(tmp_path.rglob(FILE)).parent
+        sim.world.settings = type(sim.world.settings)(batch_seconds=0)
+        await sim.finish_batches()
+        async with stage(tmp_path, sim=sim) as attached:
+            await attached.do(None)
+            found = read_job(folder)
+        assert found is not None
+        assert (attached.progress.is_complete, attached.progress.all_taken_in) == (True, False)
+        assert not found.is_complete
+        async with stage(tmp_path, sim=sim) as ended, BatchJob(ended.run, quick()) as job:
+            job.cancel()
+            async for _ in job.results():
+                pass
+            assert job.progress().all_taken_in
+        async with stage(tmp_path, sim=sim) as back:
+            await back.do(item(n) for n in range(1500))
+        assert back.progress.all_taken_in
+        assert back.outcomes == {"ok": 1500}
+        assert sim.bill.requests == 1500
 
 
 async def test_documents_do_not_stay_on_disk(tmp_path: Path) -> None:
