@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import time
@@ -170,16 +171,28 @@ def listening(job: BatchJob) -> Iterator[None]:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+        for task in asking:
+            task.cancel()
 
 
 async def _ask(job: BatchJob) -> None:
-    def ask() -> str:
-        sys.stderr.write(_QUESTION)
-        sys.stderr.flush()
-        return sys.stdin.readline()
+    loop, file = asyncio.get_running_loop(), sys.stdin.fileno()
+    typed: asyncio.Future[bytes] = loop.create_future()
 
-    answer = (await asyncio.to_thread(ask)).strip().lower()
-    if answer.startswith("c"):
+    def read() -> None:
+        loop.remove_reader(file)
+        if not typed.done():
+            typed.set_result(os.read(file, 1024))
+
+    sys.stderr.write(_QUESTION)
+    sys.stderr.flush()
+    # Not in a thread: nothing ends that but an answer, and nobody has to give one.
+    loop.add_reader(file, read)
+    try:
+        answer = (await typed).strip().lower()
+    finally:
+        loop.remove_reader(file)
+    if answer.startswith(b"c"):
         remark("cancelling: what was answered by now is settled, the rest is not billed")
         job.cancel()
     else:

@@ -31,7 +31,7 @@ from .bulk_options import Request, notified
 from .bulk_place import Place, earlier_place, go_on, new_place, own_files, write_state
 from .bulk_source import Source
 from .bulk_view import View
-from .bulk_way import Way, choose
+from .bulk_way import Way, check_way, choose
 from .doors import book_of, settings_of
 from .exits import Exit
 from .failures import Mistake
@@ -86,6 +86,7 @@ def run_request(request: Request) -> int:
         Mistake, ConfigError, BudgetError: the user's mistake, or a ledger that can't be used;
             nothing was sent.
     """
+    check_way(request)
     settings = settings_of(request.config)
     prices = book_of(request.prices, settings)
     model = request.model or settings.model or DEFAULT_MODEL

@@ -195,7 +195,10 @@ class Request:
 
     @property
     def again(self) -> tuple[str, ...]:
-        """The command line of this job after the program's name, without where its results are."""
+        """The command line of this job after the program's name, without where its results are.
+
+        Nor the webhook: it is written down and shown, and such a URL may carry a secret.
+        """
         given: list[tuple[str, object]] = [
             ("--model", self.model),
             ("--max-tokens", self.max_tokens),
@@ -209,7 +212,6 @@ class Request:
             ("--format", None if self.formats == ("csv",) else ",".join(self.formats)),
             ("--via", None if self.via is Way.DIRECT else self.via.value),
             ("--notify", self.notify),
-            ("--webhook", self.webhook),
         ]
         options = [
             str(word) for name, value in given if value is not None for word in (name, value)

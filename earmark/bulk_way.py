@@ -11,6 +11,7 @@ from patterns.bulk import Quote
 
 from .bulk_options import Request
 from .bulk_options import Way as Asked
+from .failures import Mistake
 
 #: Below so many documents, half the price is not worth a wait of up to a day.
 DOCUMENTS_LEAST = 200
@@ -29,6 +30,26 @@ class Way:
     def name(self) -> str:
         """As on the command line."""
         return "batch" if self.is_batch else "direct"
+
+
+def check_way(request: Request) -> None:
+    """Options that would be passed over in silence.
+
+    Raises:
+        Mistake: an option that means nothing for the way that was asked for.
+    """
+    of_batches = {
+        "--failed-direct": request.failed_direct,
+        "--notify": request.notify,
+        "--webhook": request.webhook,
+    }
+    for name, value in of_batches.items():
+        if value and request.via is Asked.DIRECT:
+            raise Mistake(
+                f"{name}: it is for batches; add --via batch or --via auto, or leave it out"
+            )
+    if request.urgent and request.via is not Asked.AUTO:
+        raise Mistake("--urgent: it helps --via auto to choose; add that, or leave it out")
 
 
 def choose(request: Request, estimate: Quote, run: Run | None) -> Way:

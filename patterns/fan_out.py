@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Literal
 
-from orchestrator.arguments import check_whole
 from orchestrator.errors import ConfigError
 from orchestrator.failures import outcome_of
 from orchestrator.outcomes import Outcome
@@ -60,7 +59,7 @@ async def fan_out(
     split: Callable[[Any], Any] | None = None,
     width: int | None = None,
     reduce: Reducer | None = None,
-    stop_when: Stop | float | None = None,
+    stop_when: Stop | Callable[[list[Part[Any]]], Any] | float | None = None,
     admit: Literal["each", "trim", "all"] = "each",
     on_part: Callable[[Part[Item]], Any] | None = None,
     name: str = "fan_out",
@@ -97,12 +96,9 @@ async def fan_out(
         ConfigError: a width below 1, or arguments that don't go together.
         SourceFailed: drawing the items raised; the parts that were done are in it.
         CancelledError: cancelled; its workers are cancelled and settled first.
-        Whatever ``on_part`` and ``stop_when`` raise: it ends the work. Like every exception that leaves a
-            pattern, it has what was spent as ``tally`` and the parts that had ended as ``parts``.
+        Whatever ``on_part`` and ``stop_when`` raise, with the parts that had ended as its ``parts``.
     """
     check_run("fan_out", run)
-    if width is not None:
-        check_whole("fan_out", width=width)
     if split is not None:
         items = split(items)
         items = await items if inspect.isawaitable(items) else items

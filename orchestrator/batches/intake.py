@@ -110,9 +110,11 @@ class Intake:
                 taken = self._take_in(item)
                 new.append(taken) if isinstance(taken, _Priced) else ended.append(taken)
                 continue
-            n, state, outcome, _ = before
+            n, state, outcome, _, length = before
             seen.append(n)
-            if state == "done" and outcome and Outcome(outcome).is_final:
+            # A cut answer is an end, until there may be more of it.
+            cut = outcome == Outcome.TRUNCATED and length < int(item.body.get("max_tokens") or 0)
+            if state == "done" and outcome and Outcome(outcome).is_final and not cut:
                 draw.ended.append(n)
             elif state == "done" and (outcome == Outcome.IN_DOUBT or n in self._told):
                 draw.ended.append(n)  # it may have been paid for, or it has failed just now

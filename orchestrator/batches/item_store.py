@@ -80,14 +80,14 @@ class ItemStore(JobFile):
 
     # ---- taking items in ----------------------------------------------------------------------------
 
-    def known(self, identities: Sequence[str]) -> dict[str, tuple[int, str, str | None, int]]:
-        """Items that are there already: identity to number, state, outcome and session."""
+    def known(self, identities: Sequence[str]) -> dict[str, tuple[int, str, str | None, int, int]]:
+        """Items that are there already: identity to number, state, outcome, session and output tokens."""
         found = self.rows(
-            "SELECT identity, n, state, outcome, session FROM items "
+            "SELECT identity, n, state, outcome, session, ifnull(usage ->> 'output_tokens', 0) FROM items "
             "WHERE identity IN (SELECT value FROM json_each(?))",
             (to_json(list(identities)).decode(),),
         )
-        return {row[0]: (row[1], row[2], row[3], row[4]) for row in found}
+        return {row[0]: (row[1], row[2], row[3], row[4], int(row[5])) for row in found}
 
     def add(
         self,

@@ -131,7 +131,7 @@ class Tree:
             if root is not None and root.is_running():
                 root.send_signal(signal.SIGTERM)
                 return
-        for one in self.members():
+        for one in self.members(slipped=True):
             with contextlib.suppress(psutil.Error):
                 one.terminate()
 
@@ -152,7 +152,8 @@ class Tree:
     async def _gone(self, seconds: float) -> bool:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        while self.ended is None and self.members():
+        # Without a supervisor the tree is empty, whoever lives: then the mark says it.
+        while self.ended is None and (self.members() or self.members(slipped=True)):
             if loop.time() > deadline:
                 return False
             await asyncio.sleep(0.02)

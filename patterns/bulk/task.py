@@ -173,8 +173,14 @@ class Task(ABC):
 
     def read(self, message: Mapping[str, Any]) -> tuple[Outcome, str, Any]:
         """An answer (a Message as JSON) as its outcome, the reason in a sentence, and its value."""
-        blocks = message.get("content") or []
-        text = "".join(block.get("text", "") for block in blocks if block.get("type") == "text")
+        blocks = message.get("content")
+        if not isinstance(blocks, list) or not all(isinstance(one, Mapping) for one in blocks):
+            return (
+                Outcome.IN_DOUBT,
+                "the answer can't be read: it has no list of content blocks",
+                None,
+            )
+        text = "".join(str(one.get("text", "")) for one in blocks if one.get("type") == "text")
         return self.read_text(str(message.get("stop_reason") or ""), text)
 
     def read_text(self, stop_reason: str, text: str) -> tuple[Outcome, str, Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -11,6 +14,7 @@ from pathlib import Path
 import pytest
 from anthropic import Anthropic
 
+from budgets.ledger import Ledger
 from orchestrator.simulator import SimulatorThread, running_simulator
 
 from .classifying import (
@@ -154,3 +158,70 @@ def test_notified_at_the_end(folder: Path, earmark: Program) -> None:
     told = (folder / "told.json").read_text()
     assert json.loads(told)
     assert "invoice" not in told
+
+
+def test_a_webhook_is_kept_nowhere(folder: Path, earmark: Program) -> None:
+    """Its URL may carry a secret: it is in no file and in nothing that is printed, also if nobody answers there."""
+    write_documents(folder / "docs", 2)
+    hook = ("--webhook", "http://127.0.0.1:9/hook?key=do-not-tell")
+    ran = earmark(*arguments(), "--simulate", "--json", *VIA, *hook)
+    assert ran.code == 0, ran.err
+    assert "do-not-tell" not in ran.out + ran.err
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert not [path.name for path in files if b"do-not-tell" in path.read_bytes()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "answer", [b"c\n", b"l\n", b"\x03"], ids=["cancel", "leave", "Ctrl-C again"]
+)
+def test_ctrl_c_asks_at_a_terminal(folder: Path, server: SimulatorThread, answer: bytes) -> None:
+    """Cancelled, nothing is held; left, or pressed twice, the program ends at once and the hold stays."""
+    write_documents(folder / "docs", 3)
+    mine, theirs = pty.openpty()
+    with subprocess.Popen(
+        command("docs", *VIA),
+        cwd=folder,
+        env=environment(server.url),
+        stdin=theirs,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        _wait_for_batch(server)
+        process.send_signal(signal.SIGINT)
+        said = b""
+        while b"cancel them [c]?" not in said:
+            said += os.read(mine, 4096)
+        if answer == b"\x03":
+            process.send_signal(signal.SIGINT)
+        else:
+            os.write(mine, answer)
+        with contextlib.suppress(OSError):  # the terminal's end
+            while os.read(mine, 4096):
+                pass
+        assert process.wait(timeout=60) == (1 if answer == b"c\n" else 130)
+    os.close(mine)
+    with Ledger(folder / ".earmark" / "ledger.db", fallback=()) as ledger:
+        assert (ledger.balance().held_nanos == 0) == (answer == b"c\n")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--failed-direct",),
+        ("--notify", "true"),
+        ("--webhook", "http://127.0.0.1:9/"),
+        ("--urgent", *VIA),
+    ],
+    ids=lambda more: more[0],
+)
+def test_an_option_that_means_nothing_here_is_said(
+    folder: Path, earmark: Program, more: tuple[str, ...]
+) -> None:
+    """It is not passed over in silence."""
+    write_documents(folder / "docs", 2)
+    ran = earmark(*arguments(), "--simulate", *more)
+    assert ran.code == 2
+    assert more[0] in ran.err
+    assert not (folder / "out").exists()

@@ -126,6 +126,23 @@ async def test_what_failed_is_sent_again_though_its_body_was_dropped(tmp_path: P
         assert sim.bill.requests == 6
 
 
+async def test_a_cut_answer_is_asked_for_again_only_if_there_may_be_more_of_it(
+    tmp_path: Path,
+) -> None:
+    """With a higher limit it is sent again, and both tries are in its cost; with the same one it is not."""
+    long = "[[sim:output=100]]"
+    async with Simulator() as sim:
+        for limit, requests, word in (
+            *((60, 1, "truncated"), (60, 1, "truncated")),
+            *((90, 2, "truncated"), (200, 3, "ok"), (300, 3, "ok")),
+        ):
+            async with stage(tmp_path, sim=sim) as made:
+                await made.do([item(0, long, max_tokens=limit)])
+                made.prove()
+            assert made.outcomes == {word: 1}
+            assert sim.bill.requests == requests
+
+
 async def test_a_full_disk_is_one_sentence_and_the_job_goes_on_later(tmp_path: Path) -> None:
     """The job's file can't grow: no traceback of SQLite's, no request sent; with room it is gone on with."""
     async with stage(tmp_path) as made:

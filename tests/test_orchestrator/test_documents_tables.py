@@ -90,7 +90,7 @@ def test_rows_that_do_not_fit_are_rows(tmp_path: Path) -> None:
 
 def test_a_quote_that_is_never_closed_is_bounded(tmp_path: Path) -> None:
     """It ends in an outcome instead of taking the rest of the file into memory."""
-    path = put(tmp_path, 'text\n"open\n' + "filler\n" * 40_000)
+    path = put(tmp_path, 'text\n"open\n' + "filler\n" * 400_000)
     first = rows(path, max_bytes=1_000)[0]
     assert isinstance(first, Problem)
     assert (first.outcome, "never closed" in first.reason) == ("too_large", True)

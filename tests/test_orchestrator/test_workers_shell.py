@@ -216,3 +216,20 @@ def test_a_command_is_a_list(tmp_path: Path) -> None:
     """A command line as one string is refused: no shell reads it."""
     with pytest.raises(ConfigError, match="list of words"):
         ShellWorker(name="tool", command="rm -rf /", cwd=tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the supervisor's tree is Linux's")
+async def test_who_kills_its_supervisor_leaves_nobody_behind(tmp_path: Path) -> None:
+    """What has left the tree and holds no pipe is found by its mark when the supervisor itself was killed."""
+    code = (
+        "import os, signal, subprocess, sys, time\n"
+        "subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(600)'], start_new_session=True,"
+        " stdin=-3, stdout=-3, stderr=-3)\n"
+        "time.sleep(0.5)  # until the supervisor has said that it runs\n"
+        "os.kill(os.getppid(), signal.SIGKILL)\n"
+        "time.sleep(600)\n"
+    )
+
+    result = await outcome_of(tmp_path, code, timeout_s=30)
+
+    assert (result.outcome, result.reason) == (Outcome.INFRA, "its supervisor was killed")

@@ -11,6 +11,7 @@ import pytest
 from budgets.prices import default_book
 from orchestrator.documents import Document
 from orchestrator.errors import ConfigError
+from orchestrator.outcomes import Outcome
 from orchestrator.wire import Allowances, read_request
 from patterns.bulk import Classify
 from patterns.bulk.classify import ANSWER_TOKENS, check_labels
@@ -33,6 +34,16 @@ def test_the_labels_are_an_enum_and_in_the_prompt() -> None:
     body = task.body(document())
     assert body["output_config"]["format"]["schema"] == task.schema
     assert "The app crashes" in str(body["messages"])
+
+
+@pytest.mark.parametrize("content", [None, "text", {"type": "text"}, ["text"], [None]])
+def test_an_answer_without_blocks_is_in_doubt(content: Any) -> None:
+    """One sentence says so; it is no row with a blank answer, and no exception."""
+    outcome, reason, value = Classify(labels=LABELS).read(
+        {"content": content, "stop_reason": "end_turn"}
+    )
+    assert (outcome, value) == (Outcome.IN_DOUBT, None)
+    assert "can't be read" in reason
 
 
 @pytest.mark.parametrize(

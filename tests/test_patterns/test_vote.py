@@ -177,7 +177,7 @@ async def test_a_plan_spends_nothing(capsys: pytest.CaptureFixture[str]) -> None
     [
         ({"voters": [], "n": None}, "no voters"),
         ({"voters": [helper()], "n": 3}, "one voter"),
-        ({"voters": helper(), "n": 0}, "no voters"),
+        ({"voters": helper(), "n": 0}, "n is 0"),
         ({"voters": helper(), "rule": "most"}, "majority"),
         ({"voters": helper(), "n": 2, "models": [MODEL]}, "models"),
     ],
