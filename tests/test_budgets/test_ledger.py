@@ -154,7 +154,7 @@ def test_fallback_caps_bind_only_what_nothing_else_covers(make_ledger: MakeLedge
     with pytest.raises(BudgetExceeded, match=r"\$2.00 per call on everything, set by default"):
         ledger.hold(ledger.request(dollars("3"), scope="elsewhere"))
     with pytest.raises(
-        BudgetExceeded, match=r"\$5.00 per day \(UTC\) on everything, set by default"
+        BudgetExceeded, match=r"\$5.00 per day \(UTC\) on everything, the default lowered to fit"
     ):
         ledger.hold(ledger.request(dollars("6"), scope="tools"))
     assert ledger.check().ok
