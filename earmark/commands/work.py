@@ -71,7 +71,7 @@ def work(
     """Do TASK with a Claude Code session in a folder, read-only unless --write is given.
 
     All of its requests, those of its subagents included, are held for before they leave, so that the cap holds
-    whatever it does. Needs pip install 'earmark[agents]'.
+    whatever it does. Needs the extra `agents` of earmark (pip).
     """
     from earmark.work_job import Request, run_request
 

@@ -29,7 +29,8 @@ async def read_body(http: web.BaseRequest, *, limit: int, within_s: float) -> by
     Raises:
         Refusal: too large, too slow, or packed.
     """
-    if http.headers.get("content-encoding", "identity").lower() != "identity":
+    codings = http.headers.getall("content-encoding", ())  # a second line counts, too
+    if any(coding.strip().lower() != "identity" for coding in codings):
         raise Refusal(
             400, "content-encoding: send the body as it is, packed ones are not read", reason="body"
         )

@@ -334,7 +334,8 @@ class Gateway:
         for identity, token in tokens.items():
             if identity not in standing:
                 self._standing(join_scope(self._top, token.scope), identity=identity, token=token)
-        self.clients.needs_key = bool(tokens)
+        # Once a key was needed it is: taking the last token back must not let everybody in.
+        self.clients.needs_key = self.clients.needs_key or bool(tokens)
 
     @contextmanager
     def under_way(self, exchange: Exchange, connection: object) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,8 +16,23 @@ from aiohttp.web_protocol import RequestHandler
 from .limits import Limits
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+#: The web server's own words about connections: what a client does wrong is a line, not a traceback.
+_log = logging.getLogger("earmark.gateway.http")
 #: Connections that wait for the server to take them.
 _BACKLOG = 1024
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    fault = record.exc_info[1] if record.exc_info else None
+    if fault is not None:
+        record.msg, record.args = f"{record.getMessage()}: {type(fault).__name__}", ()
+    record.exc_info = None
+    return True
+
+
+_log.addFilter(
+    _without_traceback
+)  # faults of ours are caught, and logged in full, before they come here
 
 
 def is_loopback(host: str) -> bool:
@@ -69,6 +85,7 @@ class Listening:
             lost=self._lost,
             request_factory=self._request,
             access_log=None,
+            logger=_log,
             keepalive_timeout=self._limits.idle_s,
             auto_decompress=False,
         )

@@ -85,6 +85,7 @@ async def test_tokens_come_and_go_while_it_runs(tmp_path: Path) -> None:
             await asyncio.sleep(0.02)
 
         assert after == 403
+        assert await _post(on, "any") == 401  # it was the last token: that opens nothing
         on.prove_exact()
 
 
