@@ -192,23 +192,24 @@ def test_a_word_document_that_expands_too_far_is_not_opened(of: Reader) -> None:
 def test_a_process_that_died_is_replaced(tmp_path: Path) -> None:
     """Whoever killed it."""
     with Extractor() as extractor:
-        assert isinstance(read(put(tmp_path, docx("a")), extractor=extractor), Document)
+        # Texts that no other test has had read: those are remembered for the whole process.
+        assert isinstance(read(put(tmp_path, docx("it died")), extractor=extractor), Document)
         assert extractor._child is not None
         extractor._child.kill()
         extractor._child.wait()
-        assert isinstance(read(put(tmp_path, docx("b")), extractor=extractor), Document)
+        assert isinstance(read(put(tmp_path, docx("replaced")), extractor=extractor), Document)
 
 
 def test_the_process_ends_when_it_is_closed(tmp_path: Path) -> None:
     """No child is left over, and a file seen before needs no new one."""
     extractor = Extractor()
-    read(put(tmp_path, docx("a")), extractor=extractor)
+    read(put(tmp_path, docx("it ends")), extractor=extractor)
     assert extractor._child is not None
     pid = extractor._child.pid
     extractor.close()
     extractor.close()
     assert not psutil.pid_exists(pid)
-    assert isinstance(read(put(tmp_path, docx("a")), extractor=extractor), Document)
+    assert isinstance(read(put(tmp_path, docx("it ends")), extractor=extractor), Document)
     assert extractor._child is None
 
 
