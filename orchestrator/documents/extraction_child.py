@@ -244,14 +244,24 @@ def _limit_memory(limit: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def _is_swollen(limit: int) -> bool:
-    """Whether memory came near its limit: what is left of it is in pieces, and the next file would suffer."""
+def _peak() -> int:
+    """The most bytes that were resident at once; on Linux those of the process that started this one, too."""
     try:
         import resource
     except ImportError:  # Windows
-        return False
+        return 0
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit > limit // 2
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _is_swollen(limit: int, peak_before: int) -> bool:
+    """Whether memory came near its limit: what is left of it is in pieces, and the next file would suffer.
+
+    Args:
+        limit: bytes.
+        peak_before: ``_peak()`` when this process began, which a large parent passes on.
+    """
+    return _peak() > max(limit // 2, peak_before)
 
 
 def serve(memory_bytes: int) -> None:
@@ -259,6 +269,7 @@ def serve(memory_bytes: int) -> None:
     source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print must not get between the answers
     _limit_memory(memory_bytes)
+    peak_before = _peak()
     while header := source.readline():
         request = json.loads(header)
         content = source.read(request["size"])
@@ -269,7 +280,7 @@ def serve(memory_bytes: int) -> None:
             max_bytes=request["max_bytes"],
         )
         del content
-        if _is_swollen(memory_bytes):
+        if _is_swollen(memory_bytes, peak_before):
             answer["last"] = True
         sink.write(json.dumps(answer).encode() + b"\n")
         sink.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -198,6 +199,26 @@ def test_a_process_that_died_is_replaced(tmp_path: Path) -> None:
         extractor._child.kill()
         extractor._child.wait()
         assert isinstance(read(put(tmp_path, docx("replaced")), extractor=extractor), Document)
+
+
+def test_a_large_program_keeps_its_process(tmp_path: Path) -> None:
+    """The peak of the memory of whoever started it is not taken for its own."""
+    code = (
+        "import pathlib, sys\n"
+        "from orchestrator.documents import Extractor, find, read\n"
+        "ballast = bytearray(700 * 2**20)\n"
+        "ballast[::4096] = b'x' * len(ballast[::4096])\n"
+        "with Extractor() as extractor:\n"
+        "    for found in find(sys.argv[1]):\n"
+        "        read(found, extractor=extractor)\n"
+        "    assert extractor._child is not None\n"
+    )
+    (tmp_path / "a.docx").write_bytes(docx("in a large program"))
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], cwd=root, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_process_ends_when_it_is_closed(tmp_path: Path) -> None:
