@@ -10,16 +10,12 @@ from typing import Any
 
 from anthropic import APIConnectionError, APIStatusError
 
-from budgets.caps import Cap
 from budgets.ledger import Ledger
 from budgets.money import format_usd
 from budgets.prices import PriceBook
-from budgets.scopes import SIMULATED, join_scope
-from budgets.settings import Settings, caps_for
 from orchestrator.documents import Document, Extractor, Problem
 from orchestrator.errors import OrchestratorError
 from orchestrator.failures import outcome_of
-from orchestrator.gate import Gate
 from orchestrator.outcomes import Outcome
 from orchestrator.run import Run
 from orchestrator.wire.markers import likely_tokens
@@ -35,6 +31,7 @@ from .bulk_way import Way, check_way, choose
 from .doors import book_of, settings_of
 from .exits import Exit
 from .failures import Mistake
+from .session import Session, gate_of
 from .upstream import check_model, upstream
 
 DEFAULT_MODEL = "claude-haiku-5-5"
@@ -49,34 +46,13 @@ class _Job:
     """Everything that is settled before the first call."""
 
     request: Request
-    settings: Settings
+    session: Session
     prices: PriceBook
     task: Task
     source: Source
     place: Place
     view: View
     places: set[str] = field(default_factory=set)
-
-    @property
-    def top(self) -> str:
-        return SIMULATED if self.request.simulate else ""
-
-    @property
-    def scope(self) -> str:
-        return join_scope(self.top, f"{self.request.command}/{self.place.run}")
-
-    @property
-    def caps(self) -> tuple[Cap, ...]:
-        return caps_for(
-            self.settings,
-            scope=self.top,
-            session_cap=self.place.cap if self.request.cap is None else self.request.cap,
-            session_scope=self.scope,
-        )
-
-    @property
-    def cap(self) -> Cap:
-        return next(cap for cap in self.caps if cap.scope == self.scope)
 
 
 def run_request(request: Request) -> int:
@@ -98,13 +74,20 @@ def run_request(request: Request) -> int:
     with Extractor(max_pages=request.max_pages) as extractor:
         source = Source(request, extractor)
         place = _place(request)
-        job = _Job(request, settings, prices, task, source, place, View(as_json=request.as_json))
+        session = Session(
+            command=request.command,
+            run=place.run,
+            simulate=request.simulate,
+            settings=settings,
+            amount=place.cap if request.cap is None else request.cap,
+        )
+        job = _Job(request, session, prices, task, source, place, View(as_json=request.as_json))
         return _run(job)
 
 
 def _run(job: _Job) -> int:
     request = job.request
-    job.cap  # noqa: B018 - says now what is wrong with it
+    job.session.cap  # noqa: B018 - says now what is wrong with it
     if request.dry_run:
         return _dry_run(job)
     with upstream(simulate=request.simulate) as client:
@@ -151,8 +134,8 @@ def _write_state(job: _Job) -> None:
         "folder": str(request.source.resolve()),
         **request.facts,
         "model": job.task.model,
-        "scope": job.scope,
-        "cap": format_usd(job.cap.nanos).removeprefix("$"),
+        "scope": job.session.scope,
+        "cap": format_usd(job.session.cap.nanos).removeprefix("$"),
         "command": list(request.again),
         "answers": list(job.task.columns),
         "is_table": job.source.is_table,
@@ -178,7 +161,7 @@ def _dry_run(job: _Job) -> int:
     job.task = job.task.with_cache(likely_tokens(job.task.system_text), job.prices)
     estimate = quote(job.task, _scan(job, None), job.prices)
     way = choose(job.request, estimate, None)
-    job.view.quote(job.task, estimate, job.cap, way)
+    job.view.quote(job.task, estimate, job.session.cap, way)
     summary = {**_summary(job, estimate, Exit.OK), "via": way.name, "why": way.why, "batches": None}
     job.view.summary(summary, formats=job.request.formats)
     return int(Exit.OK)
@@ -188,22 +171,16 @@ def _dry_run(job: _Job) -> int:
 
 
 async def _work(job: _Job, client: dict[str, Any]) -> int:
-    request, settings = job.request, job.settings
+    request = job.request
     client.setdefault("timeout", _ANSWER_S * max(1.0, job.task.max_tokens / _QUICK_TOKENS))
-    gate = Gate(
-        width=request.width or settings.gate.width or 64,
-        requests_per_minute=settings.gate.requests_per_minute,
-        input_tokens_per_minute=settings.gate.input_tokens_per_minute,
-        output_tokens_per_minute=settings.gate.output_tokens_per_minute,
-    )
     with Ledger(job.place.ledger) as ledger:
         async with Run(
             request.command,
             id=job.place.run,
-            scope=job.top,
-            caps=job.caps,
+            scope=job.session.top,
+            caps=job.session.caps,
             ledger=ledger,
-            gate=gate,
+            gate=gate_of(job.session.settings, width=request.width, default=64),
             prices=job.prices,
             client=client,
             **_asking(request),
@@ -222,7 +199,7 @@ async def _work(job: _Job, client: dict[str, Any]) -> int:
                     )
                 way = choose(request, estimate, run)
                 if run.stopped is None:
-                    job.view.quote(job.task, estimate, job.cap, way)
+                    job.view.quote(job.task, estimate, job.session.cap, way)
                 code, progress, batches = await _answer(job, run, results, estimate, way)
                 await run.drain()
                 summary = _summary(job, estimate, code, run=run, progress=progress, results=results)
@@ -264,7 +241,7 @@ async def _answer(
     if way.is_batch:
         progress, batches = await _over_batches(job, run, results, documents)
     else:
-        with job.view.progress(run, job.task, job.cap, estimate.files) as show:
+        with job.view.progress(run, job.task, job.session.cap, estimate.files) as show:
             progress = await answer_all(run, job.task, documents(), results, on_row=show)
     _fill(job, run, results, job.places | seen)
     sheet = Sheet(answers=job.task.columns, cells=job.task.cells, is_table=job.source.is_table)
@@ -373,7 +350,7 @@ def _summary(
         "dry_run": job.request.dry_run,
         "exit_code": int(code),
         "model": job.task.model,
-        "scope": job.scope,
+        "scope": job.session.scope,
         "ledger": str(job.place.ledger),
         "out": str(job.place.out),
         "documents": estimate.files,
@@ -384,7 +361,7 @@ def _summary(
         **money("posted", balance.posted_nanos if balance else 0),
         **money("held", balance.held_nanos if balance else 0),
         **money("in_doubt", balance.in_doubt_nanos if balance else 0),
-        **money("cap", job.cap.nanos),
+        **money("cap", job.session.cap.nanos),
         **money("worst", estimate.worst_nanos),
         **money("likely", estimate.likely_nanos),
         "cached_prefix": job.task.cached,

@@ -122,15 +122,6 @@ WebhookOption = Annotated[
     str | None,
     typer.Option("--webhook", metavar="URL", help="Of batches: post counts there at the end."),
 ]
-AskOption = Annotated[
-    bool, typer.Option("--ask", help="Ask here what to do when a cap is in the way.")
-]
-SimulateOption = Annotated[
-    bool,
-    typer.Option(
-        "--simulate", help="Against the built-in stand-in for the API: no key, nothing is spent."
-    ),
-]
 DryRunOption = Annotated[
     bool,
     typer.Option("--dry-run", help="Only say what it would cost; sends nothing, spends nothing."),
@@ -140,9 +131,6 @@ ResumeOption = Annotated[
     typer.Option(
         "--resume", help="Go on with the run in --out (or the latest over this folder or table)."
     ),
-]
-PricesOption = Annotated[
-    Path | None, typer.Option("--prices", metavar="FILE", help="Your own price file.")
 ]
 
 MAX_BYTES = 1_048_576

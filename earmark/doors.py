@@ -40,6 +40,18 @@ ConfigOption = Annotated[
 JsonOption = Annotated[
     bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")
 ]
+AskOption = Annotated[
+    bool, typer.Option("--ask", help="Ask here what to do when a cap is in the way.")
+]
+SimulateOption = Annotated[
+    bool,
+    typer.Option(
+        "--simulate", help="Against the built-in stand-in for the API: no key, nothing is spent."
+    ),
+]
+PricesOption = Annotated[
+    Path | None, typer.Option("--prices", metavar="FILE", help="Your own price file.")
+]
 ScopeOption = Annotated[
     str,
     typer.Option("--scope", metavar="PATH", help="A scope such as app/run-1.", show_default=False),

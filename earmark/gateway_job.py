@@ -17,13 +17,13 @@ from budgets.ledger import Ledger
 from budgets.money import format_usd
 from budgets.scopes import SIMULATED, is_within, join_scope, normal_scope
 from budgets.settings import Settings, ledger_path
-from orchestrator.gate import Gate
 from orchestrator.gateway import Gateway, Limits, Tokens
 from orchestrator.server_tools import TOKENS_PER_SEARCH
 from orchestrator.wire import Allowances
 
 from . import output
 from .doors import book_of, settings_of
+from .session import gate_of
 from .upstream import gateway_upstream
 
 SCOPE = "gateway"
@@ -90,7 +90,7 @@ def serve_request(request: Request) -> None:
         gateway = Gateway(
             ledger=ledger,
             upstream=upstream,
-            gate=_gate(request, settings),
+            gate=gate_of(settings, width=request.width, default=_WIDTH),
             prices=book_of(request.prices, settings),
             allow=words,
             host=request.host,
@@ -120,16 +120,6 @@ def _caps(request: Request, settings: Settings, scope: str, top: str) -> list[Ca
     further = (cap for cap in settings.caps if is_within(cap.scope, SIMULATED) == request.simulate)
     own = caps_on(scope, request.amounts, tz=request.tz or settings.tz, owner=_OWNER)
     return [*(level.at_scope(top) for level in settings.levels), *further, *own]
-
-
-def _gate(request: Request, settings: Settings) -> Gate:
-    said = settings.gate
-    return Gate(
-        width=request.width or said.width or _WIDTH,
-        requests_per_minute=said.requests_per_minute,
-        input_tokens_per_minute=said.input_tokens_per_minute,
-        output_tokens_per_minute=said.output_tokens_per_minute,
-    )
 
 
 async def _serve(gateway: Gateway, request: Request) -> None:

@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from budgets.caps import Cap
 from budgets.ledger import Ledger
 from budgets.money import format_usd
 from budgets.prices import PriceBook
-from budgets.scopes import SIMULATED, join_scope
-from budgets.settings import Settings, caps_for, ledger_path
+from budgets.settings import Settings, ledger_path
 from orchestrator.documents import DocumentError
-from orchestrator.gate import Gate
 from orchestrator.outcomes import Outcome
 from orchestrator.run import Run, new_run_id
 from orchestrator.story import Share, Story, tell_run
@@ -29,6 +26,7 @@ from . import output
 from .doors import book_of, settings_of
 from .exits import Exit
 from .failures import Mistake
+from .session import Session, check_free, gate_of
 from .upstream import check_model, upstream
 
 DEFAULT_CAP = "4"
@@ -65,38 +63,16 @@ class _Job:
     """Everything that is settled before the first call."""
 
     request: Request
-    settings: Settings
+    session: Session
     prices: PriceBook
-    run_id: str
     out: Path
     ledger: Path
 
     @property
-    def top(self) -> str:
-        return SIMULATED if self.request.simulate else ""
-
-    @property
-    def scope(self) -> str:
-        return join_scope(self.top, f"research/{self.run_id}")
-
-    @property
-    def caps(self) -> tuple[Cap, ...]:
-        return caps_for(
-            self.settings,
-            scope=self.top,
-            session_cap=DEFAULT_CAP if self.request.cap is None else self.request.cap,
-            session_scope=self.scope,
-        )
-
-    @property
-    def cap(self) -> Cap:
-        return next(cap for cap in self.caps if cap.scope == self.scope)
-
-    @property
     def models(self) -> tuple[str, str]:
         """Who plans and writes, and who looks things up."""
-        lead = self.request.model or self.settings.model or LEAD_MODEL
-        return lead, self.request.worker_model or self.settings.model or WORKER_MODEL
+        lead = self.request.model or self.session.settings.model or LEAD_MODEL
+        return lead, self.request.worker_model or self.session.settings.model or WORKER_MODEL
 
 
 def run_request(request: Request) -> int:
@@ -111,17 +87,16 @@ def run_request(request: Request) -> int:
     settings = settings_of(request.config)
     run_id = new_run_id("research")
     out = request.out or Path("research") / run_id.removeprefix("research-")
-    _check_free(out)
+    check_free(out, (REPORT, SOURCES, COSTS))
     job = _Job(
         request=request,
-        settings=settings,
+        session=_session(request, settings, run_id),
         prices=book_of(request.prices, settings),
-        run_id=run_id,
         out=out,
         ledger=ledger_path(request.ledger),
     )
     _check_folder(request.folder)
-    job.cap  # noqa: B018 - says now what is wrong with it
+    job.session.cap  # noqa: B018 - says now what is wrong with it
     for model in job.models:
         check_model(model, job.prices)
     if request.dry_run:
@@ -131,6 +106,16 @@ def run_request(request: Request) -> int:
             return asyncio.run(_work(job, client))
         except asyncio.CancelledError:  # the second Ctrl-C, before anything was sent
             raise KeyboardInterrupt from None
+
+
+def _session(request: Request, settings: Settings, run_id: str) -> Session:
+    return Session(
+        command="research",
+        run=run_id,
+        simulate=request.simulate,
+        settings=settings,
+        amount=DEFAULT_CAP if request.cap is None else request.cap,
+    )
 
 
 def _check_folder(folder: Path | None) -> None:
@@ -144,14 +129,6 @@ def _check_folder(folder: Path | None) -> None:
         next(folder.iterdir(), None)
     except OSError as error:
         raise Mistake(f"--in {folder}: it can't be read ({error.strerror})") from None
-
-
-def _check_free(out: Path) -> None:
-    if out.exists() and not out.is_dir():
-        raise Mistake(f"--out {out}: it is a file, not a folder; name another")
-    for name in (REPORT, SOURCES, COSTS):
-        if (out / name).exists():
-            raise Mistake(f"--out {out}: there is a {name} already; name another folder")
 
 
 async def _dry_run(job: _Job) -> int:
@@ -191,7 +168,6 @@ class _Nowhere:
 
 
 def _run(job: _Job, ledger: Ledger, client: dict[str, Any], *, dry_run: bool = False) -> Run:
-    gate = job.settings.gate
     ask: dict[str, Any] = {}
     if job.request.ask:
         from .asking import approve_in_terminal, ask_in_terminal  # reads the terminal
@@ -199,16 +175,11 @@ def _run(job: _Job, ledger: Ledger, client: dict[str, Any], *, dry_run: bool = F
         ask = {"on_trip": Ask(ask_in_terminal), "approve": approve_in_terminal}
     return Run(
         "research",
-        id=job.run_id,
-        scope=job.top,
-        caps=job.caps,
+        id=job.session.run,
+        scope=job.session.top,
+        caps=job.session.caps,
         ledger=ledger,
-        gate=Gate(
-            width=gate.width or 16,
-            requests_per_minute=gate.requests_per_minute,
-            input_tokens_per_minute=gate.input_tokens_per_minute,
-            output_tokens_per_minute=gate.output_tokens_per_minute,
-        ),
+        gate=gate_of(job.session.settings, width=None, default=16),
         prices=job.prices,
         client=client,
         kill_switch=not dry_run,
@@ -275,14 +246,14 @@ def _exit_code(run: Run, done: ResearchResult) -> Exit:
 def _head(job: _Job) -> dict[str, Any]:
     request = job.request
     return {
-        "run": job.run_id,
+        "run": job.session.run,
         "question": request.question,
         "folder": None if request.folder is None else str(request.folder),
         "simulated": request.simulate,
-        "scope": job.scope,
+        "scope": job.session.scope,
         "ledger": str(job.ledger),
         "out": str(job.out),
-        **output.money("cap", job.cap.nanos),
+        **output.money("cap", job.session.cap.nanos),
     }
 
 
@@ -389,9 +360,9 @@ def _lines(job: _Job, done: ResearchResult, summary: dict[str, Any]) -> Iterator
     doubt = summary["in_doubt_nanos"]
     doubted = f", {format_usd(doubt)} in doubt" if doubt else ""
     yield (
-        f"{output.dollars(summary['posted_nanos'])} of {output.dollars(job.cap.nanos)} posted{doubted}, "
+        f"{output.dollars(summary['posted_nanos'])} of {output.dollars(job.session.cap.nanos)} posted{doubted}, "
         f"{done.calls} calls, {done.rounds} rounds, {len(done.sources)} sources; {summary['cache']}"
     )
     if done.unknown:
         yield f"check yourself: the report cites {len(done.unknown)} numbers that are no source"
-    yield f"report: {job.out / REPORT} (see also {SOURCES}, {COSTS}; earmark report {job.run_id})"
+    yield f"report: {job.out / REPORT} (see also {SOURCES}, {COSTS}; earmark report {job.session.run})"

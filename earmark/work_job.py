@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from budgets.caps import Cap
 from budgets.ledger import Ledger
 from budgets.money import format_usd
 from budgets.prices import PriceBook
-from budgets.scopes import SIMULATED, join_scope
-from budgets.settings import Settings, caps_for, ledger_path
-from orchestrator.gate import Gate
+from budgets.settings import Settings, ledger_path
 from orchestrator.outcomes import Outcome
 from orchestrator.run import Run, new_run_id
 from orchestrator.workers import READING, AgentSdkWorker, Share, WorkerResult
@@ -27,6 +24,7 @@ from . import output
 from .doors import book_of, settings_of
 from .exits import Exit
 from .failures import Mistake
+from .session import Session, check_free, gate_of
 from .upstream import check_model, upstream
 from .work_agents import agents_of
 
@@ -62,32 +60,10 @@ class _Job:
     """Everything that is settled before the first call."""
 
     request: Request
-    settings: Settings
+    session: Session
     prices: PriceBook
     worker: AgentSdkWorker
-    run_id: str
     ledger: Path
-
-    @property
-    def top(self) -> str:
-        return SIMULATED if self.request.simulate else ""
-
-    @property
-    def scope(self) -> str:
-        return join_scope(self.top, f"work/{self.run_id}")
-
-    @property
-    def caps(self) -> tuple[Cap, ...]:
-        return caps_for(
-            self.settings,
-            scope=self.top,
-            session_cap=DEFAULT_CAP if self.request.cap is None else self.request.cap,
-            session_scope=self.scope,
-        )
-
-    @property
-    def cap(self) -> Cap:
-        return next(cap for cap in self.caps if cap.scope == self.scope)
 
 
 def run_request(request: Request) -> int:
@@ -101,17 +77,17 @@ def run_request(request: Request) -> int:
         raise Mistake("the task is empty; write what is to be done in quotes")
     if not request.folder.is_dir():
         raise Mistake(f"--in {request.folder}: there is no such folder")
-    _check_free(request.out)
+    if request.out is not None:
+        check_free(request.out, (ANSWER, COSTS))
     settings = settings_of(request.config)
     job = _Job(
         request=request,
-        settings=settings,
+        session=_session(request, settings, new_run_id("work")),
         prices=book_of(request.prices, settings),
         worker=_worker(request, settings, ledger_path(request.ledger).parent / "sessions"),
-        run_id=new_run_id("work"),
         ledger=ledger_path(request.ledger),
     )
-    job.cap  # noqa: B018 - says now what is wrong with it
+    job.session.cap  # noqa: B018 - says now what is wrong with it
     for model in {job.worker.model, *(one.model for one in job.worker.agents.values())} - {None}:
         check_model(str(model), job.prices)
     job.worker.check_program()
@@ -126,14 +102,14 @@ def run_request(request: Request) -> int:
             raise KeyboardInterrupt from None
 
 
-def _check_free(out: Path | None) -> None:
-    if out is None:
-        return
-    if out.exists() and not out.is_dir():
-        raise Mistake(f"--out {out}: it is a file, not a folder; name another")
-    for name in (ANSWER, COSTS):
-        if (out / name).exists():
-            raise Mistake(f"--out {out}: there is a {name} already; name another folder")
+def _session(request: Request, settings: Settings, run_id: str) -> Session:
+    return Session(
+        command="work",
+        run=run_id,
+        simulate=request.simulate,
+        settings=settings,
+        amount=DEFAULT_CAP if request.cap is None else request.cap,
+    )
 
 
 def _worker(request: Request, settings: Settings, sessions: Path) -> AgentSdkWorker:
@@ -153,19 +129,13 @@ def _worker(request: Request, settings: Settings, sessions: Path) -> AgentSdkWor
 
 
 def _run(job: _Job, ledger: Ledger, client: dict[str, Any]) -> Run:
-    gate = job.settings.gate
     return Run(
         "work",
-        id=job.run_id,
-        scope=job.top,
-        caps=job.caps,
+        id=job.session.run,
+        scope=job.session.top,
+        caps=job.session.caps,
         ledger=ledger,
-        gate=Gate(
-            width=gate.width or 16,
-            requests_per_minute=gate.requests_per_minute,
-            input_tokens_per_minute=gate.input_tokens_per_minute,
-            output_tokens_per_minute=gate.output_tokens_per_minute,
-        ),
+        gate=gate_of(job.session.settings, width=None, default=16),
         prices=job.prices,
         client=client,
     )
@@ -211,13 +181,13 @@ def _summary(job: _Job, run: Run, done: WorkerResult, code: Exit) -> dict[str, A
     """The summary, as ``--json`` prints it and ``costs.json`` keeps it."""
     balance, report, request = run.balance, done.report, job.request
     return {
-        "run": job.run_id,
+        "run": job.session.run,
         "task": request.task,
         "folder": str(request.folder),
         "simulated": request.simulate,
-        "scope": job.scope,
+        "scope": job.session.scope,
         "ledger": str(job.ledger),
-        **output.money("cap", job.cap.nanos),
+        **output.money("cap", job.session.cap.nanos),
         "exit_code": int(code),
         "outcome": done.outcome.value,
         "reason": done.reason,
@@ -277,7 +247,7 @@ def _lines(job: _Job, done: WorkerResult, summary: dict[str, Any]) -> Iterator[s
     said = done.report.cli_nanos
     own = "" if said is None else f"; by Claude Code's own count {output.dollars(said)}"
     yield (
-        f"{output.dollars(summary['posted_nanos'])} of {output.dollars(job.cap.nanos)} posted{doubted}, "
+        f"{output.dollars(summary['posted_nanos'])} of {output.dollars(job.session.cap.nanos)} posted{doubted}, "
         f"{done.tally.calls} calls{own}"
     )
     if done.report.declined:
@@ -287,4 +257,4 @@ def _lines(job: _Job, done: WorkerResult, summary: dict[str, Any]) -> Iterator[s
     if done.outcome is not Outcome.OK and done.turns:
         folder = shlex.quote(str(job.request.folder))
         yield f"go on: earmark work 'Go on.' --in {folder} --resume {done.report.session}"
-    yield f"more: earmark report {job.run_id}"
+    yield f"more: earmark report {job.session.run}"

@@ -9,8 +9,8 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -19,13 +19,12 @@ from anthropic.types import ContentBlock, Message
 from pydantic import BaseModel
 
 from budgets.errors import BudgetError
-from budgets.money import format_usd
 from budgets.scopes import scope
 
 from .answers import Answers, fault_of
 from .approvals import Approve
 from .arguments import check_whole
-from .context import Tally, calling_as, current_call
+from .context import Tally, calling_as, current_call, with_figures
 from .errors import ConfigError, OrchestratorError, UnreadableAnswer
 from .failures import outcome_of
 from .outcomes import Outcome
@@ -169,7 +168,7 @@ class Agent:
             calling_as(self.name, unit=unit, keep=keep) as tally,
             nullcontext() if self.on_trip is None else tripping(self.on_trip),
             within(self.timeout_s),
-            _with_figures(self.name, tally),
+            with_figures(f"agent {self.name}", tally),
         ):
             loop = _Loop(self, run, tally, messages)
             loop.note("begin", model=self.model)
@@ -197,20 +196,6 @@ class Agent:
             sources=tuple(loop.sources),
             seconds=seconds,
         )
-
-
-@contextmanager
-def _with_figures(name: str, tally: Tally) -> Iterator[None]:
-    """Whatever is raised carries what was spent so far."""
-    try:
-        yield
-    except BaseException as error:
-        error.tally = tally  # type: ignore[attr-defined]
-        error.add_note(
-            f"agent {name}: {tally.calls} calls, {format_usd(tally.posted_nanos)} posted, "
-            f"{format_usd(tally.in_doubt_nanos)} in doubt when it was left"
-        )
-        raise
 
 
 class _Loop:

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from budgets.money import format_usd
 from budgets.pricing import CacheEffect
 from budgets.records import Ending, Hold
 
@@ -129,6 +130,25 @@ def calling_as(
         yield tally
     finally:
         _current.reset(token)
+
+
+def carry_figures(error: BaseException, who: str, tally: Tally) -> None:
+    """Have an exception say what was spent before it: as its ``tally``, and in a note."""
+    error.tally = tally  # type: ignore[attr-defined]
+    error.add_note(
+        f"{who}: {tally.calls} calls, {format_usd(tally.posted_nanos)} posted, "
+        f"{format_usd(tally.in_doubt_nanos)} in doubt when it was left"
+    )
+
+
+@contextmanager
+def with_figures(who: str, tally: Tally) -> Iterator[None]:
+    """Whatever is raised inside carries what was spent so far."""
+    try:
+        yield
+    except BaseException as error:
+        carry_figures(error, who, tally)
+        raise
 
 
 @contextmanager

@@ -21,9 +21,9 @@ from orchestrator.errors import ConfigError
 from orchestrator.performer import Performer
 from orchestrator.run import Run
 from orchestrator.vouching import vouching, words_here
-from orchestrator.wire import read_request
+from orchestrator.wire import Reading, read_request
 
-from .parts import Worker, as_prompt
+from .parts import Prompt, Worker, as_prompt
 from .plan import Step
 
 #: Guesses for what nobody has said: turns of a task with tools, tokens of an answer, tokens that the
@@ -56,7 +56,9 @@ def steps_of(run: Run, worker: Worker, items: Sequence[Any] | None, *, shared: b
             name=worker.name, kind="agent", times=count, note=unknown
         ).capped(getattr(worker, "cap", None))  # fmt: skip
     sample = [""] if items is None else list(items[:_SAMPLE])
-    read = [_Reading.of(run, worker, item) for item in sample]
+    reader = _Reader(run, worker)
+    read = [reader.read(item) for item in sample]
+    prefix = reader.prefix_tokens() if read else 0
     calls = count * (worker.repairs + 1) * (worker.max_turns if _may_go_on(worker) else 1)
     return Step(
         name=worker.name,
@@ -65,40 +67,52 @@ def steps_of(run: Run, worker: Worker, items: Sequence[Any] | None, *, shared: b
         times=count,
         calls=calls,
         worst_nanos=_worst(worker, read, count),
-        likely_nanos=_likely(run.prices, worker, read, count, shared=shared),
+        likely_nanos=_likely(run.prices, worker, read, count, prefix, shared=shared),
         note=unknown or ("" if count <= _SAMPLE else f"by the first {_SAMPLE} items"),
     ).capped(worker.cap)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
-    """The first call of one task: its bound, its likely input, and that of a call with a full window."""
+    """The first call of one task: its bound, its likely input, and the bound of a call with a full window."""
 
     first_nanos: int
     full_nanos: int
     input_tokens: int
-    prefix_tokens: int
 
-    @classmethod
-    def of(cls, run: Run, agent: Agent, item: object) -> _Reading:
-        messages = [{"role": "user", "content": as_prompt(item)}]
-        window = run.prices.context_window(agent.model)
-        now = datetime.now(UTC)
-        body = agent.body(messages)
+
+class _Reader:
+    """Reads tasks of one agent as money sees them."""
+
+    def __init__(self, run: Run, agent: Agent) -> None:
+        self._agent = agent
+        self._prices = run.prices
+        self._now = datetime.now(UTC)
         with vouching(*agent.words):
-            allow = words_here(run.meter.allow)
-        reading = read_request(body, allow=allow, context_window=window)
-        alone = read_request(
-            agent.body([{"role": "user", "content": ""}]), allow=allow, context_window=window
-        )
+            self._allow = words_here(run.meter.allow)
+
+    def read(self, item: object) -> _Reading:
+        """One task."""
+        reading = self._request(as_prompt(item))
         # Its prompt may be marked for the cache on the way: the write price bounds it then.
         shape = replace(reading.shape, cache_ttl=reading.shape.cache_ttl or "5m")
-        return cls(
-            first_nanos=bound(shape, run.prices, now),
-            full_nanos=bound(_with_full_window(shape, window), run.prices, now),
+        full = _with_full_window(shape, self._window())
+        return _Reading(
+            first_nanos=bound(shape, self._prices, self._now),
+            full_nanos=bound(full, self._prices, self._now),
             input_tokens=reading.estimate_input,
-            prefix_tokens=alone.estimate_input,
         )
+
+    def prefix_tokens(self) -> int:
+        """What all tasks begin with: likely tokens of a request without any."""
+        return self._request("").estimate_input
+
+    def _request(self, prompt: Prompt) -> Reading:
+        body = self._agent.body([{"role": "user", "content": prompt}])
+        return read_request(body, allow=self._allow, context_window=self._window())
+
+    def _window(self) -> int:
+        return self._prices.context_window(self._agent.model)
 
 
 def _with_full_window(shape: Shape, window: int) -> Shape:
@@ -129,7 +143,8 @@ def worst_of_each(run: Run, agent: Performer, items: Sequence[Any]) -> list[int]
         ConfigError: nothing bounds a task of this worker.
     """
     if isinstance(agent, Agent):
-        return [_worst(agent, [_Reading.of(run, agent, item)], 1) for item in items]
+        reader = _Reader(run, agent)
+        return [_worst(agent, [reader.read(item)], 1) for item in items]
     cap = getattr(agent, "cap", None)
     if cap is None:
         raise ConfigError(f"{agent.name}: nothing bounds what a task of it costs; give it a cap")
@@ -137,16 +152,23 @@ def worst_of_each(run: Run, agent: Performer, items: Sequence[Any]) -> list[int]
 
 
 def _likely(
-    prices: PriceBook, agent: Agent, read: list[_Reading], count: int, *, shared: bool
+    prices: PriceBook,
+    agent: Agent,
+    read: list[_Reading],
+    count: int,
+    prefix: int,
+    *,
+    shared: bool,
 ) -> int:
+    if not read:
+        return 0
     turns = agent.likely_turns or (min(agent.max_turns, _LIKELY_TURNS) if _may_go_on(agent) else 1)
     output = min(agent.likely_output or _LIKELY_OUTPUT, agent.max_tokens)
     now = datetime.now(UTC)
     uses = count * turns
     total = 0
+    cached = prefix >= prices.cache_minimum(agent.model) and (shared or turns > 1) and uses > 1
     for number, one in enumerate(read):
-        prefix = one.prefix_tokens
-        cached = prefix >= prices.cache_minimum(agent.model) and (shared or turns > 1) and uses > 1
         for turn in range(turns):
             grown = turn * (output + _LIKELY_RESULTS)
             rest = max(one.input_tokens - prefix, 1) + grown
@@ -159,4 +181,4 @@ def _likely(
                 output_tokens=output,
             )
             total += cost(usage, prices, now)
-    return total * count // len(read) if read else 0
+    return total * count // len(read)

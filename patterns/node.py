@@ -10,7 +10,7 @@ from typing import Any
 
 from budgets.money import format_usd, parse_usd
 from budgets.scopes import join_scope, scope
-from orchestrator.context import Tally, calling_as
+from orchestrator.context import Tally, calling_as, carry_figures
 from orchestrator.errors import ConfigError
 from orchestrator.outcomes import Outcome
 from orchestrator.run import Run
@@ -129,12 +129,8 @@ def node(
             yield entered
         except BaseException as error:
             entered.reason = entered.reason or type(error).__name__
-            error.tally = tally  # type: ignore[attr-defined]
             error.parts = tuple(sorted(entered.parts, key=_index))  # type: ignore[attr-defined]
-            error.add_note(
-                f"{pattern} {here}: {tally.calls} calls, {format_usd(tally.posted_nanos)} posted, "
-                f"{format_usd(tally.in_doubt_nanos)} in doubt when it was left"
-            )
+            carry_figures(error, f"{pattern} {here}", tally)
             raise
         finally:
             run.journal.write(

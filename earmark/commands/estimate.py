@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from earmark import output
-from earmark.doors import ConfigOption, JsonOption, book_of, moment, settings_of
+from earmark.doors import ConfigOption, JsonOption, PricesOption, book_of, moment, settings_of
 
 if TYPE_CHECKING:
     from budgets.estimate import Estimate, Spend
@@ -29,9 +29,7 @@ def estimate(
         str | None,
         typer.Option("--at", metavar="DAY", help="Prices of this day (UTC); today if left out."),
     ] = None,
-    prices: Annotated[
-        Path | None, typer.Option("--prices", metavar="FILE", help="Your own price file.")
-    ] = None,
+    prices: PricesOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:

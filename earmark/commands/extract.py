@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from earmark import bulk_options as options
-from earmark.doors import ConfigOption, JsonOption, LedgerOption
+from earmark.doors import (
+    AskOption,
+    ConfigOption,
+    JsonOption,
+    LedgerOption,
+    PricesOption,
+    SimulateOption,
+)
 
 if TYPE_CHECKING:
     from patterns.bulk import Task
@@ -51,13 +58,13 @@ def extract(
     failed_direct: options.FailedDirectOption = False,
     notify: options.NotifyOption = None,
     webhook: options.WebhookOption = None,
-    ask: options.AskOption = False,
-    simulate: options.SimulateOption = False,
+    ask: AskOption = False,
+    simulate: SimulateOption = False,
     dry_run: options.DryRunOption = False,
     resume: options.ResumeOption = False,
     ledger: LedgerOption = None,
     config: ConfigOption = None,
-    prices: options.PricesOption = None,
+    prices: PricesOption = None,
     json: JsonOption = False,
 ) -> int:
     """Fill in the fields of SCHEMA from every document of SOURCE, by structured output.

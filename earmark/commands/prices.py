@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from earmark import output
-from earmark.doors import ConfigOption, JsonOption, book_of, moment, settings_of
+from earmark.doors import ConfigOption, JsonOption, PricesOption, book_of, moment, settings_of
 
 if TYPE_CHECKING:
     from budgets.prices import ModelPrices
@@ -32,9 +31,7 @@ def prices(
         typer.Option("--at", metavar="DAY", help="Prices of this day (UTC); today if left out."),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Retired models too.")] = False,
-    prices: Annotated[
-        Path | None, typer.Option("--prices", metavar="FILE", help="Your own price file.")
-    ] = None,
+    prices: PricesOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from earmark import output
-from earmark.doors import JsonOption, LedgerOption, ledger_to_read, settings_of
+from earmark.doors import JsonOption, LedgerOption, PricesOption, ledger_to_read, settings_of
 from earmark.exits import Exit
 from earmark.failures import Mistake
 from earmark.run_places import RunPlace, find_run
@@ -47,9 +47,7 @@ def report(
         ),
     ] = None,
     ledger: LedgerOption = None,
-    prices: Annotated[
-        Path | None, typer.Option("--prices", metavar="FILE", help="Your own price file.")
-    ] = None,
+    prices: PricesOption = None,
     json: JsonOption = False,
 ) -> int:
     """Which agent and which model the money went to, the tree, calls over time, spend against the caps.

@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from earmark.doors import ConfigOption, JsonOption, LedgerOption
+from earmark.doors import (
+    AskOption,
+    ConfigOption,
+    JsonOption,
+    LedgerOption,
+    PricesOption,
+    SimulateOption,
+)
 
 app = typer.Typer(help="Answer a question by research, under a cap.")
 
@@ -61,25 +68,15 @@ def research(
             "--search-tokens", min=1, metavar="N", help="Tokens that a search brings in: your word."
         ),
     ] = 25_000,
-    ask: Annotated[
-        bool, typer.Option("--ask", help="Ask here what to do when a cap is in the way.")
-    ] = False,
-    simulate: Annotated[
-        bool,
-        typer.Option(
-            "--simulate",
-            help="Against the built-in stand-in for the API: no key, nothing is spent.",
-        ),
-    ] = False,
+    ask: AskOption = False,
+    simulate: SimulateOption = False,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Only show the plan with its prices; sends nothing."),
     ] = False,
     ledger: LedgerOption = None,
     config: ConfigOption = None,
-    prices: Annotated[
-        Path | None, typer.Option("--prices", metavar="FILE", help="Your own price file.")
-    ] = None,
+    prices: PricesOption = None,
     json: JsonOption = False,
 ) -> int:
     """Answer QUESTION with a lead that plans, researchers that look things up, and a report with sources.

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.doors import ConfigOption, JsonOption, LedgerOption
+from earmark.doors import ConfigOption, JsonOption, LedgerOption, PricesOption, SimulateOption
 
 app = typer.Typer(help="Have a worker do a task in a folder, under a cap.")
 
@@ -54,18 +54,10 @@ def work(
             "--resume", metavar="SESSION", help="Go on with an earlier session, in its context."
         ),
     ] = None,
-    simulate: Annotated[
-        bool,
-        typer.Option(
-            "--simulate",
-            help="Against the built-in stand-in for the API: no key, nothing is spent.",
-        ),
-    ] = False,
+    simulate: SimulateOption = False,
     ledger: LedgerOption = None,
     config: ConfigOption = None,
-    prices: Annotated[
-        Path | None, typer.Option("--prices", metavar="FILE", help="Your own price file.")
-    ] = None,
+    prices: PricesOption = None,
     json: JsonOption = False,
 ) -> int:
     """Do TASK with a Claude Code session in a folder, read-only unless --write is given.

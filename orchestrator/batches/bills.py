@@ -9,23 +9,10 @@ from decimal import Decimal
 
 from budgets.money import to_decimal
 from budgets.prices import PriceBook
-from budgets.pricing import cost
+from budgets.pricing import cost, uncached_cost
 from budgets.usage import Usage
 
 from .tables import BatchRow
-
-
-def without_cache(usage: Usage) -> Usage:
-    """The same work with every token of the prompt as plain input."""
-    return replace(
-        usage,
-        input_tokens=usage.prompt_tokens,
-        cache_write_5m=0,
-        cache_write_1h=0,
-        cache_write_unsplit=0,
-        cache_read=0,
-        parts=tuple(without_cache(part) for part in usage.parts),
-    )
 
 
 def directly(usage: Usage) -> Usage:
@@ -40,9 +27,9 @@ def other_costs(usage: Usage, prices: PriceBook, at: datetime) -> dict[str, int]
         UnknownPrice: as ``pricing.cost``.
     """
     return {
-        "without_cache": cost(without_cache(usage), prices, at),
+        "without_cache": uncached_cost(usage, prices, at),
         "direct": cost(directly(usage), prices, at),
-        "direct_without": cost(directly(without_cache(usage)), prices, at),
+        "direct_without": uncached_cost(directly(usage), prices, at),
     }
 
 

@@ -9,12 +9,10 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from budgets.errors import BudgetError
-from budgets.money import to_decimal
-from budgets.records import Ending, Hold
+from budgets.records import DollarSums, Ending, Hold
 from budgets.scopes import Kind
 from orchestrator.attempt import Attempt
 from orchestrator.context import TOKENS, Tally
@@ -32,7 +30,7 @@ KEY_MARK = "earmark-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class Figures(DollarSums):
     """What the calls of a lease, or of one agent below it, came to.
 
     Attributes:
@@ -50,21 +48,6 @@ class Figures:
     in_doubt_nanos: int
     tokens: Mapping[str, int]
     agents: Mapping[str, Figures] = field(default_factory=dict)
-
-    @property
-    def posted(self) -> Decimal:
-        """Dollars charged."""
-        return to_decimal(self.posted_nanos)
-
-    @property
-    def held(self) -> Decimal:
-        """Dollars set aside by requests under way."""
-        return to_decimal(self.held_nanos)
-
-    @property
-    def in_doubt(self) -> Decimal:
-        """Dollars of requests that may or may not have been billed."""
-        return to_decimal(self.in_doubt_nanos)
 
 
 class Account:

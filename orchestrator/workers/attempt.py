@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from budgets.money import format_usd
 from budgets.scopes import scope
-from orchestrator.context import Tally, calling_as, current_call
+from orchestrator.context import Tally, calling_as, current_call, with_figures
 from orchestrator.failures import outcome_of
 from orchestrator.outcomes import Outcome
 from orchestrator.run import Run
@@ -118,7 +116,7 @@ class Attempt:
             scope(self.name, self._cap),
             calling_as(self.name, unit=self._unit, keep=self._keep) as self.tally,
             within(self.bounds.timeout_s),
-            _with_figures(self.name, self.tally),
+            with_figures(f"worker {self.name}", self.tally),
         ):
             self.write("begin", **begins)
             try:
@@ -273,17 +271,3 @@ class Attempt:
             posted_nanos=self.tally.posted_nanos,
             **facts,
         )
-
-
-@contextmanager
-def _with_figures(name: str, tally: Tally) -> Iterator[None]:
-    """Whatever is raised carries what was spent so far."""
-    try:
-        yield
-    except BaseException as error:
-        error.tally = tally  # type: ignore[attr-defined]
-        error.add_note(
-            f"worker {name}: {tally.calls} calls, {format_usd(tally.posted_nanos)} posted, "
-            f"{format_usd(tally.in_doubt_nanos)} in doubt when it was left"
-        )
-        raise
