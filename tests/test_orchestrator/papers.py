@@ -60,10 +60,10 @@ def docx(*paragraphs: str, body: str | None = None) -> bytes:
     inner = body or "".join(f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>" for text in paragraphs)
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("[Content_Types].xml", _TYPES)
-        archive.writestr("_rels/.rels", _RELATIONS)
+        archive.writestr(_entry("[Content_Types].xml"), _TYPES)
+        archive.writestr(_entry("_rels/.rels"), _RELATIONS)
         archive.writestr(
-            "word/document.xml",
+            _entry("word/document.xml"),
             f'<?xml version="1.0"?><w:document {_WORD}><w:body>{inner}</w:body></w:document>',
         )
     return out.getvalue()
@@ -74,8 +74,15 @@ def zipped(*names: str) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for name in names:
-            archive.writestr(name, "text")
+            archive.writestr(_entry(name), "text")
     return out.getvalue()
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    """Without the time of day: the same document is the same bytes in every process."""
+    entry = zipfile.ZipInfo(name)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    return entry
 
 
 def mail(body: str, *, html: bool = False, attached: Sequence[bytes] = ()) -> bytes:

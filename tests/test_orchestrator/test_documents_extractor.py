@@ -263,8 +263,8 @@ def test_a_senseless_limit_is_refused(limit: str) -> None:
         (b"<?xml version='1.0'?><svg>", ""),
         (b"Received: x\r\nSubject: y\r\n\r\n", "eml"),
         (b"Received: x\r\n\r\n", ""),
-        (docx("x")[:-30], "docx"),
-        (zipped("x"), ""),
+        pytest.param(docx("x")[:-30], "docx", id="cut docx"),
+        pytest.param(zipped("x"), "", id="zip"),
     ],
     ids=str,
 )
