@@ -332,7 +332,7 @@ def deliver_all(done: Done) -> None:
     by_loop: defaultdict[asyncio.AbstractEventLoop, Done] = defaultdict(list)
     direct: Done = []
     for operation, result in done:
-        if operation.loop is None or operation.home == here:
+        if operation.loop is None or operation.home == here or not operation.urgent:
             direct.append((operation, result))
         else:
             by_loop[operation.loop].append((operation, result))

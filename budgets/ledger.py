@@ -268,9 +268,18 @@ class Ledger(Reading, Reserving):
         line: Line = await future
         return line
 
-    def end_soon(self, ending: Ending) -> None:
-        """End a hold without waiting until it is written; faults are logged. For finalizers."""
-        self._submit_end(ending, _log_fault, urgent=False)
+    def end_soon(self, ending: Ending, *, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """End a hold without waiting until it is written; faults are logged.
+
+        Until it is written, a few milliseconds later, its money counts as held. Every question to this
+        ledger writes it first.
+
+        Args:
+            ending: how it ends.
+            loop: the running loop, where the end may be written together with the holds of the same turn;
+                None in a finalizer, which may have interrupted that very turn.
+        """
+        self._submit_end(ending, _log_fault, loop=loop, urgent=False)
 
     def _submit_end(
         self,

@@ -300,4 +300,4 @@ def _utc_day(at: datetime) -> date:
     if at.tzinfo is None:
         msg = f"{at.isoformat()} has no time zone; pass an aware datetime such as datetime.now(UTC)"
         raise InvalidInput(msg)
-    return at.astimezone(UTC).date()
+    return at.date() if at.tzinfo is UTC else at.astimezone(UTC).date()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from .errors import InvalidInput, UnknownPrice
+from .money import MAX_NANOS
 from .prices import PriceBook
 from .rates import Rates
 from .shape import Geo, Shape, Speed, Ttl
@@ -53,9 +54,15 @@ def bound(shape: Shape, book: PriceBook, at: datetime) -> int:
 
     Raises:
         UnknownPrice: the model or a feature of it has no price. Nothing was sent.
-        InvalidInput: a negative limit.
+        InvalidInput: a negative limit, or one so large that its price is no amount. Nothing was sent.
     """
-    return _round_up(_bound_tenths(shape, book, at))
+    nanos = _round_up(_bound_tenths(shape, book, at))
+    if nanos > MAX_NANOS:
+        raise InvalidInput(
+            f"a call of {shape.model} with these limits could cost more than any amount that can be held; lower its "
+            "output limit (max_tokens) and the number of its tools' uses (max_uses)"
+        )
+    return nanos
 
 
 def cost(usage: Usage, book: PriceBook, at: datetime) -> int:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .bulk_place import find_state, go_on
+from budgets.scopes import SIMULATED
+
 from .failures import Mistake
 from .output import dollars, money, remark
 from .run_places import RunPlace
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 #: A line at most this often, where nothing but time has passed.
 _SHOWN_S = 30.0
+#: Whether it can be seen that another process is at a run (not on Windows).
+_LOCKS_SHOW = os.name == "posix"
 _QUESTION = "Leave the batches running and come back later [l], or cancel them [c]? "
 
 
@@ -85,19 +88,30 @@ def summary(progress: Progress) -> dict[str, Any]:
 def take_up(place: RunPlace, prices: PriceBook, *, cancels: bool) -> Progress:
     """Go on with a job until it has ended, it is left, or (``cancels``) it is cancelled and settled.
 
+    It knows items and answers, no documents: the rows of a bulk job are written by ``bulk_again``.
+
     Raises:
         Mistake: the run's record can't be read.
         ConfigError: it is under way in another process.
         JobFault: a person is needed.
     """
-    return asyncio.run(_take_up(place, prices, cancels=cancels))
+    from .upstream import upstream
+
+    # Play batches are with no provider: one of play says that it does not know them.
+    is_play = place.scope.partition("/")[0] == SIMULATED
+    options: AbstractContextManager[dict[str, Any]]
+    options = upstream(simulate=True) if is_play else nullcontext({})
+    with options as client:
+        return asyncio.run(_take_up(place, prices, client, cancels=cancels))
 
 
-async def _take_up(place: RunPlace, prices: PriceBook, *, cancels: bool) -> Progress:
+async def _take_up(
+    place: RunPlace, prices: PriceBook, client: Mapping[str, Any], *, cancels: bool
+) -> Progress:
     from orchestrator.batches import BatchJob
 
     view = View()
-    async with _run_of(place, prices) as run, BatchJob(run, on_progress=view.show) as job:
+    async with _run_of(place, prices, client) as run, BatchJob(run, on_progress=view.show) as job:
         if cancels:
             job.cancel()
         with listening(job):
@@ -107,26 +121,10 @@ async def _take_up(place: RunPlace, prices: PriceBook, *, cancels: bool) -> Prog
             remark(
                 f"the batches go on at the provider, their holds stay; 'earmark batches attach {place.id}' goes on"
             )
-        elif (command := _rows_by(place)) is not None:
-            what = ", which asks again about what was cancelled" if cancels else ""
-            if not job.progress().all_taken_in:
-                what = ", and the documents that the run had not come to are taken in"
-            remark(f"the rows of its documents are written by --resume{what}: {command}")
         return job.progress()
 
 
-def _rows_by(place: RunPlace) -> str | None:
-    """The command that writes the rows of a bulk job; None if the run is no such thing."""
-    if place.ledger is None:
-        return None
-    try:
-        out, state = find_state(place.id, place.ledger)
-    except Mistake:
-        return None
-    return go_on(state.get("command") or (), out)
-
-
-def _run_of(place: RunPlace, prices: PriceBook) -> Run:
+def _run_of(place: RunPlace, prices: PriceBook, client: Mapping[str, Any]) -> Run:
     from orchestrator.run import Run
 
     name, ledger = place.text("name"), place.ledger
@@ -142,6 +140,7 @@ def _run_of(place: RunPlace, prices: PriceBook) -> Run:
         ledger=ledger,
         folder=place.folder,
         prices=prices,
+        client=dict(client) or None,
         kill_switch=False,
     )
 
@@ -149,6 +148,8 @@ def _run_of(place: RunPlace, prices: PriceBook) -> Run:
 @contextlib.contextmanager
 def listening(job: BatchJob) -> Iterator[None]:
     """Ctrl-C asks, where somebody can answer, and leaves the batches running otherwise; twice always does."""
+    from orchestrator.stopping import signals_to
+
     loop = asyncio.get_running_loop()
     asking: list[asyncio.Task[None]] = []
 
@@ -159,18 +160,9 @@ def listening(job: BatchJob) -> Iterator[None]:
             asking.append(loop.create_task(_ask(job)))
 
     try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, press)
-    except (
-        NotImplementedError
-    ):  # Windows: Ctrl-C ends the program, which leaves them running as well
-        yield
-        return
-    try:
-        yield
+        with signals_to(press):
+            yield
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
         for task in asking:
             task.cancel()
 
@@ -200,21 +192,23 @@ async def _ask(job: BatchJob) -> None:
 
 
 def watch_other(folder: Path, *, every_s: float) -> Progress:
-    """Follow a job that another process does, by its file, until it is complete.
+    """Follow a job that another process does, by its file, until it is complete or nobody is at it any more.
 
     Raises:
         Mistake: its file can't be read.
     """
     from orchestrator.batches import read_job
+    from orchestrator.run_folder import is_under_way
 
     view = View()
-    while True:  # until it is complete, or the person leaves
-        job = read_job(folder)
+    while True:  # until it is complete, nobody is at it, or the person leaves
+        is_left = _LOCKS_SHOW and not is_under_way(folder)
+        job = read_job(folder)  # after that look: what its process wrote last is seen
         if job is None or job.progress is None:
             raise Mistake(
                 f"run {folder.name}: its job can't be read ({job.fault if job else 'gone'})"
             )
         view.show(job.progress)
-        if job.progress.is_complete:
+        if job.is_complete or is_left:
             return job.progress
         time.sleep(every_s)

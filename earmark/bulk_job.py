@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import contextlib
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anthropic import APIConnectionError, APIStatusError
 
@@ -23,16 +24,21 @@ from patterns.bulk import Progress, Quote, Results, Row, Sheet, Task, answer_all
 from patterns.bulk.export import check_formats
 from patterns.bulk.row import place_of
 
-from .bulk_options import Request, notified
+from .bulk_notice import tell_of_end, tell_of_fault
 from .bulk_place import Place, earlier_place, go_on, new_place, own_files, write_state
-from .bulk_source import Source
+from .bulk_request import Request, keep, notified
+from .bulk_source import Source, template_text
 from .bulk_view import View
 from .bulk_way import Way, check_way, choose
 from .doors import book_of, settings_of
 from .exits import Exit
 from .failures import Mistake
-from .session import Session, gate_of
+from .output import money
+from .session import Session, figures_of
 from .upstream import check_model, upstream
+
+if TYPE_CHECKING:
+    from .bulk_batches import Answered
 
 DEFAULT_MODEL = "claude-haiku-5-5"
 #: A short answer comes within seconds; a server that takes this long has hung.
@@ -42,8 +48,14 @@ _QUICK_TOKENS = 4_608
 
 
 @dataclass(slots=True)
-class _Job:
-    """Everything that is settled before the first call."""
+class Job:
+    """Everything that is settled before the first call; see ``prepared``.
+
+    Attributes:
+        sends: False only writes the rows of a job that was cancelled.
+        has_begun: the run is this process's.
+        places: of the documents that there were before the first call.
+    """
 
     request: Request
     session: Session
@@ -52,7 +64,16 @@ class _Job:
     source: Source
     place: Place
     view: View
+    sends: bool = True
+    has_begun: bool = False
     places: set[str] = field(default_factory=set)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all that the prompts are made of: with another one every answer is another answer."""
+        template = self.request.template
+        text = "" if template is None else template_text(template)
+        return hashlib.sha256(f"{self.task.fingerprint}:{text}".encode()).hexdigest()
 
 
 def run_request(request: Request) -> int:
@@ -62,6 +83,17 @@ def run_request(request: Request) -> int:
         Mistake, ConfigError, BudgetError: the user's mistake, or a ledger that can't be used;
             nothing was sent.
     """
+    with prepared(request) as job:
+        return do(job)
+
+
+@contextlib.contextmanager
+def prepared(request: Request) -> Iterator[Job]:
+    """A job that can begin.
+
+    Raises:
+        Mistake, ConfigError, BudgetError: what was asked for can't be done.
+    """
     check_way(request)
     settings = settings_of(request.config)
     prices = book_of(request.prices, settings)
@@ -69,7 +101,7 @@ def run_request(request: Request) -> int:
     check_model(model, prices)
     check_formats(request.formats)
     notified(request)
-    task = request.make_task(model, request.max_tokens)
+    task = request.wanted.task(model, request.max_tokens)
     _check_instructions(task, prices)
     with Extractor(max_pages=request.max_pages) as extractor:
         source = Source(request, extractor)
@@ -81,13 +113,13 @@ def run_request(request: Request) -> int:
             settings=settings,
             amount=place.cap if request.cap is None else request.cap,
         )
-        job = _Job(request, session, prices, task, source, place, View(as_json=request.as_json))
-        return _run(job)
+        session.cap  # noqa: B018 - says now what is wrong with it
+        yield Job(request, session, prices, task, source, place, View(as_json=request.json))
 
 
-def _run(job: _Job) -> int:
+def do(job: Job) -> int:
+    """Do a job; its exit code."""
     request = job.request
-    job.session.cap  # noqa: B018 - says now what is wrong with it
     if request.dry_run:
         return _dry_run(job)
     with upstream(simulate=request.simulate) as client:
@@ -127,7 +159,7 @@ def _place(request: Request) -> Place:
     )
 
 
-def _write_state(job: _Job) -> None:
+def _write_state(job: Job) -> None:
     request = job.request
     facts = {
         "simulated": request.simulate,
@@ -143,12 +175,12 @@ def _write_state(job: _Job) -> None:
     write_state(job.place, facts)
 
 
-def _documents(job: _Job) -> Iterator[Document | Problem]:
+def _documents(job: Job) -> Iterator[Document | Problem]:
     yield from job.source.documents(own_files(job.place))
     job.view.skipped = job.source.skipped
 
 
-def _scan(job: _Job, run: Run | None) -> Iterator[Document | Problem]:
+def _scan(job: Job, run: Run | None) -> Iterator[Document | Problem]:
     """Every document once, before anything is sent; ends early if the run is stopped."""
     for document in job.view.watch(_documents(job)):
         if run is not None and run.stopped is not None:
@@ -157,7 +189,7 @@ def _scan(job: _Job, run: Run | None) -> Iterator[Document | Problem]:
         yield document
 
 
-def _dry_run(job: _Job) -> int:
+def _dry_run(job: Job) -> int:
     job.task = job.task.with_cache(likely_tokens(job.task.system_text), job.prices)
     estimate = quote(job.task, _scan(job, None), job.prices)
     way = choose(job.request, estimate, None)
@@ -170,42 +202,59 @@ def _dry_run(job: _Job) -> int:
 # ---- the work -----------------------------------------------------------------------------------------
 
 
-async def _work(job: _Job, client: dict[str, Any]) -> int:
+async def _work(job: Job, client: dict[str, Any]) -> int:
+    """The work; whoever wants to know of its end is told when all is written and shown."""
+    try:
+        summary = await _worked(job, client)
+        job.view.summary(summary, formats=job.request.formats)
+    except Exception as error:
+        if job.has_begun:  # else another process is at it
+            await tell_of_fault(job.request, job.place.run, error)
+        raise
+    await tell_of_end(job.request, summary)
+    return int(summary["exit_code"])
+
+
+async def _worked(job: Job, client: dict[str, Any]) -> dict[str, Any]:
+    """Everything until the results are in order; the summary."""
     request = job.request
     client.setdefault("timeout", _ANSWER_S * max(1.0, job.task.max_tokens / _QUICK_TOKENS))
     with Ledger(job.place.ledger) as ledger:
-        async with Run(
-            request.command,
-            id=job.place.run,
-            scope=job.session.top,
-            caps=job.session.caps,
-            ledger=ledger,
-            gate=gate_of(job.session.settings, width=request.width, default=64),
+        async with job.session.run_on(
+            ledger,
             prices=job.prices,
             client=client,
+            width=request.width,
+            default_width=64,
             **_asking(request),
         ) as run:
-            job.task = job.task.with_cache(await _prefix_tokens(run, job.task), job.prices)
+            job.has_begun = True
+            if job.sends:
+                job.task = job.task.with_cache(await _prefix_tokens(run, job.task), job.prices)
             # Not before: a mistake leaves no folder behind, and the run's lock keeps others out of it.
             with Results(job.place.out) as results:
                 _write_state(job)
-                done = _done(job.task, results) if len(results) else (lambda _: False)
-                estimate = await asyncio.to_thread(
-                    quote, job.task, _scan(job, run), job.prices, is_done=done
-                )
-                if len(results) and estimate.documents and not estimate.reused:
-                    job.view.say(
-                        f"no earlier answer was to {_ASKED[job.task.name]} and model: all documents are paid again"
-                    )
-                way = choose(request, estimate, run)
-                if run.stopped is None:
-                    job.view.quote(job.task, estimate, job.session.cap, way)
+                estimate, way = await _estimate(job, run, results)
                 code, progress, batches = await _answer(job, run, results, estimate, way)
                 await run.drain()
                 summary = _summary(job, estimate, code, run=run, progress=progress, results=results)
                 summary.update(via=way.name, why=way.why, batches=batches)
-        job.view.summary(summary, formats=request.formats)
-    return int(code)
+                return summary
+
+
+async def _estimate(job: Job, run: Run, results: Results) -> tuple[Quote, Way]:
+    """What it will cost, and which way it goes; said, if anything will be sent."""
+    done = _done(job.task, results) if len(results) else (lambda _: False)
+    estimate = await asyncio.to_thread(quote, job.task, _scan(job, run), job.prices, is_done=done)
+    way = choose(job.request, estimate, run)
+    is_new = estimate.documents and not estimate.reused
+    if job.sends and is_new and any(row.posted_nanos for row in results.rows()):
+        job.view.say(
+            f"no earlier answer was to {_ASKED[job.task.name]} and model: all documents are paid again"
+        )
+    if job.sends and run.stopped is None:
+        job.view.quote(job.task, estimate, job.session.cap, way)
+    return estimate, way
 
 
 def _asking(request: Request) -> dict[str, Any]:
@@ -227,7 +276,7 @@ _ASKED = {
 
 
 async def _answer(
-    job: _Job, run: Run, results: Results, estimate: Quote, way: Way
+    job: Job, run: Run, results: Results, estimate: Quote, way: Way
 ) -> tuple[Exit, Progress, dict[str, Any] | None]:
     """Ask about all documents, and put the results in order; of batches, with their own summary."""
     seen: set[str] = set()
@@ -237,13 +286,14 @@ async def _answer(
             seen.add(place_of(document.path, document.row))
             yield document
 
-    batches: dict[str, Any] | None = None
+    batches, rest = None, None
     if way.is_batch:
-        progress, batches = await _over_batches(job, run, results, documents)
+        answered = await _over_batches(job, run, results, documents)
+        progress, batches, rest = answered.progress, answered.summary, answered.rest
     else:
         with job.view.progress(run, job.task, job.session.cap, estimate.files) as show:
             progress = await answer_all(run, job.task, documents(), results, on_row=show)
-    _fill(job, run, results, job.places | seen)
+    _fill(job, run, results, job.places | seen, rest)
     sheet = Sheet(answers=job.task.columns, cells=job.task.cells, is_table=job.source.is_table)
     results.finish(job.places | seen, sheet=sheet, formats=job.request.formats)
     if progress.fault:
@@ -253,20 +303,25 @@ async def _answer(
 
 
 async def _over_batches(
-    job: _Job, run: Run, results: Results, documents: Callable[[], Iterator[Document | Problem]]
-) -> tuple[Progress, dict[str, Any]]:
+    job: Job, run: Run, results: Results, documents: Callable[[], Iterator[Document | Problem]]
+) -> Answered:
     from .bulk_batches import answer_by_batches
 
+    if run.folder.path is not None:  # so that 'earmark batches attach' can go on with it
+        keep(job.request, run.folder.path, out=job.place.out, fingerprint=job.fingerprint)
     # The batches mark the prefix by their own rules: for an hour, where that pays.
     task = replace(job.task, cached=False)
     return await answer_by_batches(
-        run, task, documents, results, request=job.request, on_row=lambda *_: None
-    )
+        run, task, documents, results,
+        request=job.request, on_row=lambda *_: None, sends=job.sends,
+    )  # fmt: skip
 
 
-def _fill(job: _Job, run: Run, results: Results, places: set[str]) -> None:
-    """Rows for documents that were there before the run and that it did not come to."""
-    outcome, reason = Outcome.UNREADABLE, "it was there a moment ago and is gone"
+def _fill(
+    job: Job, run: Run, results: Results, places: set[str], rest: tuple[Outcome, str] | None
+) -> None:
+    """Rows for documents that were there before the run and that it did not come to; ``rest`` says why not."""
+    outcome, reason = rest or (Outcome.UNREADABLE, "it was there a moment ago and is gone")
     try:
         run.check()
     except OrchestratorError as error:
@@ -331,7 +386,7 @@ def _exit_code(run: Run, results: Results) -> Exit:
 
 
 def _summary(
-    job: _Job,
+    job: Job,
     estimate: Quote,
     code: Exit,
     *,
@@ -340,33 +395,21 @@ def _summary(
     results: Results | None = None,
 ) -> dict[str, Any]:
     """The summary, as ``--json`` prints it."""
-    from .output import money
-
-    balance = None if run is None else run.balance
     return {
-        "run": job.place.run,
-        "command": job.request.command,
-        "simulated": job.request.simulate,
+        **job.session.head(job.place.ledger),
         "dry_run": job.request.dry_run,
         "exit_code": int(code),
         "model": job.task.model,
-        "scope": job.session.scope,
-        "ledger": str(job.place.ledger),
         "out": str(job.place.out),
         "documents": estimate.files,
         "outcomes": dict(sorted(results.outcomes.items())) if results else dict(estimate.problems),
         "labels": dict(results.labels.most_common()) if results else {},
         "reused": progress.reused if progress else estimate.reused,
         "same": progress.same if progress else estimate.same,
-        **money("posted", balance.posted_nanos if balance else 0),
-        **money("held", balance.held_nanos if balance else 0),
-        **money("in_doubt", balance.in_doubt_nanos if balance else 0),
-        **money("cap", job.session.cap.nanos),
+        **figures_of(run),
         **money("worst", estimate.worst_nanos),
         **money("likely", estimate.likely_nanos),
         "cached_prefix": job.task.cached,
         "tokens": run.tally.tokens if run else {},
-        "stopped": None if run is None else run.stopped,
         "go_on": go_on(job.request.again, job.place.out),
-        "pid": os.getpid(),
     }

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import json
-import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
-
-from pydantic import BaseModel
 
 from orchestrator.documents import (
     Document,
@@ -26,11 +20,9 @@ from orchestrator.documents import (
     read,
 )
 
-from .bulk_options import Request
+from .bulk_request import Request
+from .bulk_wanted import read_words
 from .failures import Mistake
-
-_WORDS_MAX = 8 * 1024 * 1024
-_PYDANTIC = "pydantic:"
 
 
 class Source:
@@ -82,8 +74,8 @@ class Source:
         try:
             return find(
                 request.source,
-                include=request.include,
-                exclude=request.exclude,
+                include=tuple(request.include or ()),
+                exclude=tuple(request.exclude or ()),
                 hidden=request.hidden,
             )
         except DocumentError as error:
@@ -101,7 +93,7 @@ class Source:
             if request.column is not None:
                 template = Template.column(request.column)
             else:
-                template = Template.of(_template_text(str(request.template)))
+                template = Template.of(template_text(str(request.template)))
             table = Table(
                 request.source, template=template, key=request.key, max_bytes=request.max_bytes
             )
@@ -112,62 +104,7 @@ class Source:
             raise _mistake(error) from None
 
 
-def read_words(path: Path | None, what: str) -> str:
-    """A rubric or a prompt out of its file; empty without one.
-
-    Raises:
-        Mistake, OSError: it can't be read.
-    """
-    if path is None:
-        return ""
-    try:
-        if path.stat().st_size > _WORDS_MAX:
-            raise Mistake(f"{what} {path}: it is larger than {_WORDS_MAX >> 20} MiB; shorten it")
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise Mistake(f"{what} {path}: it is not UTF-8 text; save it as UTF-8") from None
-
-
-def read_fields(given: str) -> Mapping[str, Any] | type[BaseModel]:
-    """A schema out of its file, or a model out of its module (``pydantic:module:Class``).
-
-    Raises:
-        Mistake, OSError: it can't be read.
-    """
-    if given.startswith(_PYDANTIC):
-        return _model(given.removeprefix(_PYDANTIC))
-    try:
-        schema = json.loads(read_words(Path(given), "schema"))
-    except RecursionError:
-        raise Mistake(f"schema {given}: it is nested too deeply; flatten it") from None
-    except json.JSONDecodeError as error:
-        raise Mistake(
-            f"schema {given}: it is not JSON (line {error.lineno}: {error.msg}); mend it"
-        ) from None
-    if not isinstance(schema, dict):
-        raise Mistake(f"schema {given}: it is no JSON object; a schema is one")
-    return schema
-
-
-def _model(given: str) -> type[BaseModel]:
-    module, _, name = given.partition(":")
-    if not module or not name:
-        raise Mistake(f"--schema {_PYDANTIC}{given}: write {_PYDANTIC}module:Class")
-    sys.path.insert(0, str(Path.cwd()))  # a program does not look in the working folder by itself
-    try:
-        model = getattr(importlib.import_module(module), name, None)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's module may raise anything
-        raise Mistake(
-            f"--schema: the module {module} can't be imported ({type(error).__name__}: {error})"
-        ) from None
-    finally:
-        sys.path.pop(0)
-    if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        raise Mistake(f"--schema: {module} has no pydantic model that is called {name}")
-    return model
-
-
-def _template_text(given: str) -> str:
+def template_text(given: str) -> str:
     """A template as it was written, or out of a file."""
     if "{" in given:
         return given.replace("\\n", "\n").replace("\\t", "\t")

@@ -9,8 +9,8 @@ from budgets.money import format_usd
 from orchestrator.run import Run
 from patterns.bulk import Quote
 
-from .bulk_options import Request
 from .bulk_options import Way as Asked
+from .bulk_request import Request
 from .failures import Mistake
 
 #: Below so many documents, half the price is not worth a wait of up to a day.

@@ -7,7 +7,8 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,17 @@ from typing import Any
 from budgets.caps import Cap
 from budgets.ledger import Ledger
 from budgets.money import format_usd
+from budgets.nest import Finding, contradictions
 from budgets.scopes import SIMULATED, is_within, join_scope, normal_scope
 from budgets.settings import Settings, ledger_path
 from orchestrator.gateway import Gateway, Limits, Tokens
+from orchestrator.gateway.door import Door, check_host
 from orchestrator.server_tools import TOKENS_PER_SEARCH
 from orchestrator.wire import Allowances
 
 from . import output
 from .doors import book_of, settings_of
+from .failures import Mistake
 from .session import gate_of
 from .upstream import gateway_upstream
 
@@ -59,13 +63,29 @@ def caps_on(
 
     Raises:
         InvalidAmount, InvalidCap, InvalidScope: the user's mistake.
+        Mistake: one of them is above another one that all of it must fit in.
     """
     path = normal_scope(scope)
-    return [
+    caps = [
         Cap(amount, per=per, scope=path, tz=tz or "UTC", owner=owner)
         for per, amount in amounts.items()
         if amount is not None
     ]
+    for finding in _above(caps):
+        raise Mistake(finding.message)
+    return caps
+
+
+def out_of_reach(caps: Iterable[Cap], around: Iterable[Cap]) -> list[str]:
+    """A sentence for each of these caps that another one, set before, does not let anybody reach."""
+    mine = list(caps)
+    keys = {cap.key for cap in mine}
+    found = _above([*mine, *(cap for cap in around if cap.key not in keys)])
+    return [one.message for one in found if one.caps[0] in mine]
+
+
+def _above(caps: Iterable[Cap]) -> list[Finding]:
+    return [one for one in contradictions(caps) if one.kind == "above" and one.contradicts]
 
 
 def serve_request(request: Request) -> None:
@@ -79,23 +99,28 @@ def serve_request(request: Request) -> None:
     scope = join_scope(top, SCOPE)
     caps = _caps(request, settings, scope, top)
     path = ledger_path(request.ledger)
+    tokens, prices = Tokens.beside(path), book_of(request.prices, settings)
     words = Allowances(
         web_search_tokens=request.search_tokens or TOKENS_PER_SEARCH,
         web_fetch_tokens=request.fetch_tokens,
     )
-    with (
-        gateway_upstream(simulate=request.simulate, url=request.upstream) as upstream,
-        Ledger(path, caps=caps) as ledger,
-    ):
+    check_host(request.host, tokens)
+    with ExitStack() as opened:
+        # The ledger comes last: a start that fails before has changed nothing in it.
+        upstream = opened.enter_context(
+            gateway_upstream(simulate=request.simulate, url=request.upstream)
+        )
+        door = opened.enter_context(Door(request.host, request.port))
+        door.check_upstream(upstream.url)
+        ledger = opened.enter_context(Ledger(path, caps=caps))
         gateway = Gateway(
             ledger=ledger,
             upstream=upstream,
             gate=gate_of(settings, width=request.width, default=_WIDTH),
-            prices=book_of(request.prices, settings),
+            prices=prices,
             allow=words,
-            host=request.host,
-            port=request.port,
-            tokens=Tokens.beside(path),
+            door=door,
+            tokens=tokens,
             anonymous=scope,
             also=scope,
             top=top,
@@ -125,10 +150,16 @@ def _caps(request: Request, settings: Settings, scope: str, top: str) -> list[Ca
 async def _serve(gateway: Gateway, request: Request) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def press() -> None:
+        if stop.is_set():  # the second time: at once
+            gateway.give_up()
+        stop.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
         # Windows has no handlers on the loop; there Ctrl-C raises KeyboardInterrupt.
         with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, press)
     async with gateway:
         _announce(gateway, request)
         await stop.wait()

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from budgets.ledger import Ledger
-from budgets.money import format_usd
 from budgets.prices import PriceBook
 from budgets.settings import Settings, ledger_path
 from orchestrator.documents import DocumentError
@@ -26,7 +24,7 @@ from . import output
 from .doors import book_of, settings_of
 from .exits import Exit
 from .failures import Mistake
-from .session import Session, check_free, gate_of
+from .session import Session, check_free, figures_of, leave, spent
 from .upstream import check_model, upstream
 
 DEFAULT_CAP = "4"
@@ -173,17 +171,8 @@ def _run(job: _Job, ledger: Ledger, client: dict[str, Any], *, dry_run: bool = F
         from .asking import approve_in_terminal, ask_in_terminal  # reads the terminal
 
         ask = {"on_trip": Ask(ask_in_terminal), "approve": approve_in_terminal}
-    return Run(
-        "research",
-        id=job.session.run,
-        scope=job.session.top,
-        caps=job.session.caps,
-        ledger=ledger,
-        gate=gate_of(job.session.settings, width=None, default=16),
-        prices=job.prices,
-        client=client,
-        kill_switch=not dry_run,
-        **ask,
+    return job.session.run_on(
+        ledger, prices=job.prices, client=client, kill_switch=not dry_run, **ask
     )
 
 
@@ -246,20 +235,15 @@ def _exit_code(run: Run, done: ResearchResult) -> Exit:
 def _head(job: _Job) -> dict[str, Any]:
     request = job.request
     return {
-        "run": job.session.run,
+        **job.session.head(job.ledger),
         "question": request.question,
         "folder": None if request.folder is None else str(request.folder),
-        "simulated": request.simulate,
-        "scope": job.session.scope,
-        "ledger": str(job.ledger),
         "out": str(job.out),
-        **output.money("cap", job.session.cap.nanos),
     }
 
 
 def _summary(job: _Job, run: Run, done: ResearchResult, story: Story, code: Exit) -> dict[str, Any]:
     """The summary, as ``--json`` prints it and ``costs.json`` keeps it."""
-    balance = run.balance
     return {
         **_head(job),
         "dry_run": False,
@@ -269,9 +253,7 @@ def _summary(job: _Job, run: Run, done: ResearchResult, story: Story, code: Exit
         "partial": done.partial,
         "rounds": done.rounds,
         "outcomes": done.outcomes,
-        **output.money("posted", balance.posted_nanos),
-        **output.money("held", balance.held_nanos),
-        **output.money("in_doubt", balance.in_doubt_nanos),
+        **figures_of(run),
         "calls": done.calls,
         "tokens": done.tokens,
         "cache": str(run.caching),
@@ -280,8 +262,6 @@ def _summary(job: _Job, run: Run, done: ResearchResult, story: Story, code: Exit
         "sources": len(done.sources),
         "unknown_sources": list(done.unknown),
         "report": str(job.out / REPORT),
-        "stopped": run.stopped,
-        "pid": os.getpid(),
     }
 
 
@@ -310,18 +290,12 @@ def _sources(done: ResearchResult) -> list[dict[str, Any]]:
 
 
 def _write(job: _Job, done: ResearchResult, summary: dict[str, Any]) -> None:
-    """The three files; each is there whole, or not at all."""
-    job.out.mkdir(parents=True, exist_ok=True)
+    """The three files."""
     note = "> **Simulated**: a stand-in wrote this; nothing was looked up.\n\n"
     report = (note if job.request.simulate else "") + done.markdown + "\n" + _money_of(summary)
-    for name, text in (
-        (SOURCES, json.dumps(_sources(done), ensure_ascii=False, indent=2) + "\n"),
-        (COSTS, json.dumps(summary, ensure_ascii=False, indent=2) + "\n"),
-        (REPORT, report),
-    ):
-        part = job.out / f".{name}.part"
-        part.write_text(text, encoding="utf-8", errors="backslashreplace")
-        part.replace(job.out / name)
+    found = json.dumps(_sources(done), ensure_ascii=False, indent=2) + "\n"
+    costs = json.dumps(summary, ensure_ascii=False, indent=2) + "\n"
+    leave(job.out, {SOURCES: found, COSTS: costs, REPORT: report})
 
 
 def _money_of(summary: dict[str, Any]) -> str:
@@ -357,11 +331,9 @@ def _show(job: _Job, done: ResearchResult, summary: dict[str, Any]) -> None:
 def _lines(job: _Job, done: ResearchResult, summary: dict[str, Any]) -> Iterator[str]:
     why = f": {done.reason}" if done.reason else ""
     yield f"{done.outcome.value}{why}"
-    doubt = summary["in_doubt_nanos"]
-    doubted = f", {format_usd(doubt)} in doubt" if doubt else ""
     yield (
-        f"{output.dollars(summary['posted_nanos'])} of {output.dollars(job.session.cap.nanos)} posted{doubted}, "
-        f"{done.calls} calls, {done.rounds} rounds, {len(done.sources)} sources; {summary['cache']}"
+        f"{spent(summary)}, {done.calls} calls, {done.rounds} rounds, {len(done.sources)} sources; "
+        f"{summary['cache']}"
     )
     if done.unknown:
         yield f"check yourself: the report cites {len(done.unknown)} numbers that are no source"

@@ -1,17 +1,24 @@
-"""The session of a command that makes one run: where it spends, under which caps, through which gate, and where to."""
+"""The session of a command that makes one run: where it spends, under which caps, and what all say of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from budgets.caps import Cap
+from budgets.ledger import Ledger
+from budgets.money import format_usd
+from budgets.prices import PriceBook
 from budgets.scopes import SIMULATED, join_scope
 from budgets.settings import Settings, caps_for
 from orchestrator.gate import Gate
+from orchestrator.run import Run
 
 from .failures import Mistake
+from .output import dollars, money
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +65,65 @@ class Session:
         """The run's own."""
         return next(cap for cap in self.caps if cap.scope == self.scope)
 
+    def run_on(
+        self,
+        ledger: Ledger,
+        *,
+        prices: PriceBook,
+        client: Mapping[str, Any],
+        width: int | None = None,
+        default_width: int = 16,
+        **more: Any,
+    ) -> Run:
+        """The run.
+
+        Args:
+            ledger: that it is paid from.
+            prices, client, more: as for ``Run``.
+            width, default_width: of its gate, as an option names it, and where nothing does.
+        """
+        return Run(
+            self.command,
+            id=self.run,
+            scope=self.top,
+            caps=self.caps,
+            ledger=ledger,
+            gate=gate_of(self.settings, width=width, default=default_width),
+            prices=prices,
+            client=dict(client),
+            **more,
+        )
+
+    def head(self, ledger: Path) -> dict[str, Any]:
+        """What every summary begins with: which run it is, and what it may cost."""
+        return {
+            "run": self.run,
+            "command": self.command,
+            "simulated": self.simulate,
+            "scope": self.scope,
+            "ledger": str(ledger),
+            **money("cap", self.cap.nanos),
+        }
+
+
+def figures_of(run: Run | None) -> dict[str, Any]:
+    """What every summary says of a run's money; without a run, that there is none."""
+    balance = None if run is None else run.balance
+    return {
+        **money("posted", balance.posted_nanos if balance else 0),
+        **money("held", balance.held_nanos if balance else 0),
+        **money("in_doubt", balance.in_doubt_nanos if balance else 0),
+        "stopped": None if run is None else run.stopped,
+        "pid": os.getpid(),
+    }
+
+
+def spent(summary: Mapping[str, Any]) -> str:
+    """The money of a summary for people: ``$0.12 of $4.00 posted, $0.01 in doubt``."""
+    doubt = int(summary["in_doubt_nanos"])
+    doubted = f", {format_usd(doubt)} in doubt" if doubt else ""
+    return f"{dollars(summary['posted_nanos'])} of {dollars(summary['cap_nanos'])} posted{doubted}"
+
 
 def gate_of(settings: Settings, *, width: int | None, default: int) -> Gate:
     """The gate that the settings ask for.
@@ -74,6 +140,15 @@ def gate_of(settings: Settings, *, width: int | None, default: int) -> Gate:
         input_tokens_per_minute=said.input_tokens_per_minute,
         output_tokens_per_minute=said.output_tokens_per_minute,
     )
+
+
+def leave(out: Path, files: Mapping[str, str]) -> None:
+    """Write the files that a command leaves; each is there whole, or not at all."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        part = out / f".{name}.part"
+        part.write_text(text, encoding="utf-8", errors="backslashreplace")
+        part.replace(out / name)
 
 
 def check_free(out: Path, names: Iterable[str]) -> None:

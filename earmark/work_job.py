@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from budgets.ledger import Ledger
-from budgets.money import format_usd
 from budgets.prices import PriceBook
 from budgets.settings import Settings, ledger_path
 from orchestrator.outcomes import Outcome
@@ -24,7 +22,7 @@ from . import output
 from .doors import book_of, settings_of
 from .exits import Exit
 from .failures import Mistake
-from .session import Session, check_free, gate_of
+from .session import Session, check_free, figures_of, leave, spent
 from .upstream import check_model, upstream
 from .work_agents import agents_of
 
@@ -129,16 +127,7 @@ def _worker(request: Request, settings: Settings, sessions: Path) -> AgentSdkWor
 
 
 def _run(job: _Job, ledger: Ledger, client: dict[str, Any]) -> Run:
-    return Run(
-        "work",
-        id=job.session.run,
-        scope=job.session.top,
-        caps=job.session.caps,
-        ledger=ledger,
-        gate=gate_of(job.session.settings, width=None, default=16),
-        prices=job.prices,
-        client=client,
-    )
+    return job.session.run_on(ledger, prices=job.prices, client=client)
 
 
 async def _work(job: _Job, client: dict[str, Any]) -> int:
@@ -179,24 +168,18 @@ def _exit_code(run: Run, done: WorkerResult) -> Exit:
 
 def _summary(job: _Job, run: Run, done: WorkerResult, code: Exit) -> dict[str, Any]:
     """The summary, as ``--json`` prints it and ``costs.json`` keeps it."""
-    balance, report, request = run.balance, done.report, job.request
+    report, request = done.report, job.request
     return {
-        "run": job.session.run,
+        **job.session.head(job.ledger),
         "task": request.task,
         "folder": str(request.folder),
-        "simulated": request.simulate,
-        "scope": job.session.scope,
-        "ledger": str(job.ledger),
-        **output.money("cap", job.session.cap.nanos),
         "exit_code": int(code),
         "outcome": done.outcome.value,
         "reason": done.reason,
         "text": done.text,
         "session": report.session,
         "turns": done.turns,
-        **output.money("posted", balance.posted_nanos),
-        **output.money("held", balance.held_nanos),
-        **output.money("in_doubt", balance.in_doubt_nanos),
+        **figures_of(run),
         **output.money("cli", report.cli_nanos),
         **output.money("cli_difference", report.difference_nanos),
         "calls": done.tally.calls,
@@ -206,8 +189,6 @@ def _summary(job: _Job, run: Run, done: WorkerResult, code: Exit) -> dict[str, A
         "denied": list(report.denied),
         "wrote": request.write,
         "seconds": round(done.seconds, 3),
-        "stopped": run.stopped,
-        "pid": os.getpid(),
     }
 
 
@@ -222,17 +203,11 @@ def _share(share: Share) -> dict[str, Any]:
 
 
 def _write(out: Path, done: WorkerResult, summary: dict[str, Any]) -> None:
-    """The two files; each is there whole, or not at all."""
-    out.mkdir(parents=True, exist_ok=True)
+    """The two files."""
     note = "> **Simulated**: a stand-in wrote this.\n\n" if summary["simulated"] else ""
     ended = "" if done.outcome is Outcome.OK else f"> {done.outcome.value}: {done.reason}\n\n"
-    for name, text in (
-        (COSTS, json.dumps(summary, ensure_ascii=False, indent=2) + "\n"),
-        (ANSWER, f"{note}{ended}{done.text}\n"),
-    ):
-        part = out / f".{name}.part"
-        part.write_text(text, encoding="utf-8", errors="backslashreplace")
-        part.replace(out / name)
+    costs = json.dumps(summary, ensure_ascii=False, indent=2) + "\n"
+    leave(out, {COSTS: costs, ANSWER: f"{note}{ended}{done.text}\n"})
 
 
 def _lines(job: _Job, done: WorkerResult, summary: dict[str, Any]) -> Iterator[str]:
@@ -242,14 +217,9 @@ def _lines(job: _Job, done: WorkerResult, summary: dict[str, Any]) -> Iterator[s
     yield f"{done.outcome.value}{f': {done.reason}' if done.reason else ''}"
     for share in done.report.shares:
         yield f"  {share.agent}: {share.calls} calls, {output.dollars(share.posted_nanos)} posted"
-    doubt = summary["in_doubt_nanos"]
-    doubted = f", {format_usd(doubt)} in doubt" if doubt else ""
     said = done.report.cli_nanos
     own = "" if said is None else f"; by Claude Code's own count {output.dollars(said)}"
-    yield (
-        f"{output.dollars(summary['posted_nanos'])} of {output.dollars(job.session.cap.nanos)} posted{doubted}, "
-        f"{done.tally.calls} calls{own}"
-    )
+    yield f"{spent(summary)}, {done.tally.calls} calls{own}"
     if done.report.declined:
         yield f"{done.report.declined} calls were declined by a cap: what they would have found is missing"
     if done.report.denied:

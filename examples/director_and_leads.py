@@ -56,7 +56,7 @@ async def work(options: dict[str, str]) -> None:
         )
         for part in done.parts:
             shares = ", ".join(f"{one.agent} ${one.cost:.5f}" for one in part.answer.report.shares)
-            print(f"{part.name}: {part.outcome}  ({shares})")
+            print(f"{part.name}: {part.outcome}  ({shares})", part.reason)
         for finding in board.findings():
             print(f"on the board by {finding.author}: {finding.topic}: {finding.text}")
         print(f"the director: {done.value}")

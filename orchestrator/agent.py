@@ -6,30 +6,31 @@ How one call is made is the meter's matter; how agents work together, that of ``
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 from anthropic import AnthropicError, APIConnectionError
-from anthropic.types import ContentBlock, Message
+from anthropic.types import Message
 from pydantic import BaseModel
 
 from budgets.errors import BudgetError
 from budgets.scopes import scope
 
-from .answers import Answers, fault_of
+from .answers import Answers
 from .approvals import Approve
 from .arguments import check_whole
-from .context import Tally, calling_as, current_call, with_figures
+from .context import Tally, calling_as, carry_figures, current_call
 from .errors import ConfigError, OrchestratorError, UnreadableAnswer
 from .failures import outcome_of
 from .outcomes import Outcome
 from .performer import AgentResult, Performer, Prompt
 from .prefixes import sharing
+from .replies import Reply, reply_of
 from .run import Run
 from .server_tools import ServerTool
 from .sources import Source, sources_of
@@ -93,6 +94,7 @@ class Agent:
     likely_turns: int | None = None
     likely_output: int | None = None
     _answers: Answers = field(init=False, repr=False, compare=False)
+    _definitions: list[Mapping[str, Any]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         where = f"agent {self.name}"
@@ -104,14 +106,28 @@ class Agent:
             raise ConfigError(f"agent {self.name}: timeout_s must be more than 0, or None")
         if self.on_trip is not None:
             steps_of(self.on_trip)
-        made = tuple(one if isinstance(one, ServerTool) else tool(one) for one in self.tools)
-        object.__setattr__(self, "tools", made)
-        names = Counter(one.name for one in made)
-        twice = [name for name, count in names.items() if count > 1]
-        if twice:
-            raise ConfigError(f"agent {self.name}: the tool {twice[0]} is given twice; rename one")
+        made = [one if isinstance(one, ServerTool) else tool(one) for one in self.tools]
+        self._take_tools(made)
         scope(self.name, self.cap)  # says now, not at the first call, that they can't be used
         object.__setattr__(self, "_answers", Answers(self.output, self.check))
+
+    def _take_tools(self, tools: Sequence[Tool | ServerTool]) -> None:
+        names = Counter([one.name for one in tools])
+        if len(names) < len(tools):
+            twice = next(name for name, count in names.items() if count > 1)
+            raise ConfigError(f"agent {self.name}: the tool {twice} is given twice; rename one")
+        object.__setattr__(self, "tools", tuple(tools))
+        object.__setattr__(self, "_definitions", [one.definition for one in tools])
+
+    def with_tools(self, tools: Sequence[Tool]) -> Agent:
+        """The same agent with further tools; quicker than making one anew, for patterns that bring their own.
+
+        Raises:
+            ConfigError: it has a tool of that name.
+        """
+        armed = copy(self)
+        armed._take_tools([*self.tools, *tools])  # type: ignore[list-item]
+        return armed
 
     @property
     def words(self) -> tuple[Allowances, ...]:
@@ -123,9 +139,8 @@ class Agent:
         body: dict[str, Any] = {**self.extra}
         if self.system:
             body["system"] = self.system
-        own = [one.definition for one in self.tools if isinstance(one, (Tool, ServerTool))]
-        if own:
-            body["tools"] = [*own, *self.extra.get("tools", ())]
+        if self._definitions:
+            body["tools"] = [*self._definitions, *self.extra.get("tools", ())]
         if self._answers.format is not None:
             body["output_config"] = {
                 **body.get("output_config", {}),
@@ -160,26 +175,25 @@ class Agent:
             CancelledError: with what was spent so far as its ``tally``.
         """
         begun = time.monotonic()
-        limit = asyncio.timeout(self.timeout_s)
         outcome, reason = Outcome.CANCELLED, ""
         with (
             run.tracking(),
             scope(self.name, self.cap),
             calling_as(self.name, unit=unit, keep=keep) as tally,
-            nullcontext() if self.on_trip is None else tripping(self.on_trip),
-            within(self.timeout_s),
-            with_figures(f"agent {self.name}", tally),
+            _NOTHING if self.on_trip is None else tripping(self.on_trip),
         ):
             loop = _Loop(self, run, tally, messages)
             loop.note("begin", model=self.model)
             try:
-                async with limit:
+                if self.timeout_s is None:
                     outcome, reason = await loop.work(prompt)
+                else:
+                    outcome, reason = await self._in_time(loop, prompt, self.timeout_s)
             except Exception as error:  # noqa: BLE001 - every failure has an outcome
                 outcome, reason = outcome_of(error)
-                if limit.expired():
-                    outcome = Outcome.TIMEOUT
-                    reason = f"it took longer than {self.timeout_s:g} s (timeout_s)"
+            except BaseException as error:
+                carry_figures(error, f"agent {self.name}", tally)
+                raise
             finally:
                 seconds = time.monotonic() - begun
                 loop.note_end(outcome, reason, seconds)
@@ -197,6 +211,22 @@ class Agent:
             seconds=seconds,
         )
 
+    async def _in_time(self, loop: _Loop, prompt: Prompt, seconds: float) -> tuple[Outcome, str]:
+        """The work, ended when its time is over."""
+        limit = asyncio.timeout(seconds)
+        try:
+            with within(seconds):
+                async with limit:
+                    return await loop.work(prompt)
+        except Exception:
+            if not limit.expired():
+                raise
+            return Outcome.TIMEOUT, f"it took longer than {seconds:g} s (timeout_s)"
+
+
+#: In place of a context that changes nothing.
+_NOTHING: AbstractContextManager[None] = nullcontext()
+
 
 class _Loop:
     """One run of an agent."""
@@ -209,13 +239,7 @@ class _Loop:
         self.tally = tally
         self.history = history
         self.answers = agent._answers
-        self.calls = ToolCalls(
-            run,
-            [one for one in agent.tools if isinstance(one, Tool)],
-            approve=agent.approve,
-            same_calls=agent.same_calls,
-            tally=tally,
-        )
+        self._calls: ToolCalls | None = None
         self.messages: list[Any] = list(history)
         self.sources: dict[Source, None] = {}
         self.turns = 0
@@ -225,6 +249,19 @@ class _Loop:
         self.stop_reason = ""
         self._container: str | None = None
         self.scope = run.here
+
+    @property
+    def calls(self) -> ToolCalls:
+        """Who answers its calls of tools; most agents make none."""
+        if self._calls is None:
+            self._calls = ToolCalls(
+                self.run,
+                [one for one in self.agent.tools if isinstance(one, Tool)],
+                approve=self.agent.approve,
+                same_calls=self.agent.same_calls,
+                tally=self.tally,
+            )
+        return self._calls
 
     def note(self, event: str, **facts: Any) -> None:
         """Write an event of this agent into the journal."""
@@ -242,7 +279,7 @@ class _Loop:
         """Write its outcome, with what it came to."""
         self.note(
             "outcome",
-            outcome=outcome,
+            outcome=outcome.value,
             reason=reason,
             turns=self.turns,
             model=self.model or self.agent.model,
@@ -266,20 +303,19 @@ class _Loop:
     async def _converse(self, prompt: Prompt) -> tuple[Outcome, str]:
         self.messages = [*self.history, _opening(self.history, prompt)]
         self.sources.clear()
-        self.calls.forget()
+        self._calls = None
         for turn in range(1, self.agent.max_turns + 1):
             reply = await self._call(may_follow=self.agent.max_turns - turn)
             self._take(reply)
-            uses = [block for block in reply.content if block.type == "tool_use"]
+            uses = reply.uses
             if reply.stop_reason in _PAUSED:
                 continue  # it goes back as it is, for the provider to go on with
             if reply.stop_reason != "tool_use" or not uses:
                 outcome, reason, self.value = self.answers.end(
                     reply.stop_reason, self.text, self.agent.max_tokens
                 )
-                strange = sorted({one.type for one in reply.content} - _KNOWN)
-                if outcome is Outcome.OK and strange and not self.text:
-                    told = ", ".join(strange)[:200]
+                if outcome is Outcome.OK and not self.text and reply.strange:
+                    told = ", ".join(reply.strange)[:200]
                     return (
                         Outcome.INVALID,
                         f"nothing in the answer is of a kind known here ({told})",
@@ -296,19 +332,17 @@ class _Loop:
             f"it did not come to an end in {self.agent.max_turns} model calls (max_turns)",
         )
 
-    def _take(self, reply: Message) -> None:
-        """Keep what a reply says. Its blocks go back unchanged, those of server tools included."""
-        content = [block.to_dict() for block in reply.content]
+    def _take(self, reply: Reply) -> None:
+        """Keep what a reply says."""
         self.turns += 1
         self.model = reply.model
         self.stop_reason = reply.stop_reason or ""
-        self.text = "".join(block.text for block in reply.content if block.type == "text")
-        self.messages.append({"role": "assistant", "content": content})
-        self.sources.update(dict.fromkeys(sources_of(content)))
-        if reply.container is not None:
-            self._container = reply.container.id
+        self.text = reply.text
+        self.messages.append({"role": "assistant", "content": reply.content})
+        self.sources.update(dict.fromkeys(sources_of(reply.content)))
+        self._container = reply.container or self._container
 
-    async def _call(self, *, may_follow: int) -> Message:
+    async def _call(self, *, may_follow: int) -> Reply:
         """The next turn, after which so many may follow."""
         # An explicit time limit: the SDK refuses long answers without streaming otherwise.
         asked = {**self.agent.body(self.messages), "timeout": self.run.client.timeout}
@@ -318,13 +352,14 @@ class _Loop:
         is_loop = bool(self.agent.tools)
         try:
             with (
-                vouching(*self.agent.words),
-                sharing(turns=may_follow) if is_loop else contextlib.nullcontext(),
+                vouching(*words) if (words := self.agent.words) else _NOTHING,
+                sharing(turns=may_follow) if is_loop else _NOTHING,
             ):
                 if self.run.prefixes.should_stream(asked):
-                    message: object = await self._streamed(asked)
-                else:
-                    message = await self.run.client.messages.create(**asked)
+                    return await reply_of(await self._streamed(asked))
+                return await reply_of(
+                    await self.run.client.messages.with_raw_response.create(**asked)
+                )
         except (AnthropicError, BudgetError, OrchestratorError):
             raise
         except UnicodeEncodeError as error:
@@ -336,11 +371,6 @@ class _Loop:
             if (self.tally.posted_nanos, self.tally.in_doubt_nanos) == before:
                 raise
             raise UnreadableAnswer(f"the answer can't be read ({type(error).__name__})") from error
-        if not isinstance(message, Message):
-            raise UnreadableAnswer("the answer is no message; something in between has replied")
-        if fault := fault_of(message):
-            raise UnreadableAnswer(f"the answer can't be read: {fault}; it may have been billed")
-        return message
 
     async def _streamed(self, asked: Mapping[str, Any]) -> Message:
         """The same by a stream: others wait for the begin of the answer, and need not wait for its end."""
@@ -353,12 +383,6 @@ class _Loop:
             return message
 
 
-#: Kinds of content blocks that the SDK knows.
-_KNOWN = frozenset(
-    kind
-    for block in get_args(get_args(ContentBlock)[0])
-    for kind in get_args(block.model_fields["type"].annotation)
-)
 #: Stop reasons of a turn that is not finished: it is sent back unchanged.
 _PAUSED = frozenset({"pause_turn", "compaction"})
 

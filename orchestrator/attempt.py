@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 import httpx2
@@ -311,6 +312,7 @@ def never_connected(error: BaseException) -> bool:
 _RECORDED = tuple(
     field.name for field in fields(Usage) if field.name not in {"parts", "unsplit_ttl"}
 )
+_recorded = attrgetter(*_RECORDED)
 
 
 class _Dropped(Exception):
@@ -320,30 +322,23 @@ class _Dropped(Exception):
 def usage_record(usage: Usage) -> dict[str, Any]:
     """A usage as it is written down: everything that its cost is derived from, zeros left out."""
     record: dict[str, Any] = {
-        name: value for name in _RECORDED if (value := getattr(usage, name)) and value != "standard"
+        name: value
+        for name, value in zip(_RECORDED, _recorded(usage), strict=True)
+        if value and value != "standard"
     }
-    writes = usage.cache_write_5m + usage.cache_write_1h + usage.cache_write_unsplit
-    parts = usage.parts
-    record["input_tokens"] = _billed(usage, "input_tokens")
-    record["output_tokens"] = _billed(usage, "output_tokens")
-    record["cache_read_tokens"] = _billed(usage, "cache_read")
-    record["cache_write_tokens"] = (
-        sum(p.cache_write_5m + p.cache_write_1h + p.cache_write_unsplit for p in parts)
-        if parts
-        else writes
+    # Where iterations are listed they are the bill, and the totals must say so.
+    billed = usage.parts or (usage,)
+    record["input_tokens"] = sum([part.input_tokens for part in billed])
+    record["output_tokens"] = sum([part.output_tokens for part in billed])
+    record["cache_read_tokens"] = sum([part.cache_read for part in billed])
+    record["cache_write_tokens"] = sum(
+        [p.cache_write_5m + p.cache_write_1h + p.cache_write_unsplit for p in billed]
     )
-    if usage.cache_write_unsplit or any(part.cache_write_unsplit for part in parts):
+    if usage.cache_write_unsplit or any(p.cache_write_unsplit for p in usage.parts):
         record["unsplit_ttl"] = usage.unsplit_ttl
-    if parts:
-        record["parts"] = [usage_record(part) for part in parts]
-    return record
-
-
-def _billed(usage: Usage, name: str) -> int:
-    """Where iterations are listed they are the bill, and the totals must say so."""
     if usage.parts:
-        return sum(getattr(part, name) for part in usage.parts)
-    return int(getattr(usage, name))
+        record["parts"] = [usage_record(part) for part in usage.parts]
+    return record
 
 
 def _json(body: bytes | None) -> dict[str, Any] | None:

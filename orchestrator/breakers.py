@@ -7,6 +7,8 @@ answered at once with a sentence that says so. Then one call tries it, and all d
 from __future__ import annotations
 
 import threading
+import weakref
+from types import MethodType
 from typing import Any
 
 from .clock import SYSTEM_CLOCK, Clock
@@ -80,10 +82,33 @@ class Breakers:
         self._failures = failures
         self._rest_s = rest_s
         self._clock = clock
-        # With the function itself, so that its id is not given to another one.
-        self._breakers: dict[tuple[str, int], tuple[Any, Breaker]] = {}
+        # With what it belongs to, so that it goes with it, and its id is not given to another one before.
+        self._breakers: dict[tuple[str, int, int], tuple[Any, Breaker]] = {}
+
+    @property
+    def count(self) -> int:
+        """How many there are: of tools that may still be called."""
+        return len(self._breakers)
 
     def of(self, name: str, function: Any) -> Breaker:
-        """The breaker of a tool: of one function under one name, whichever agents use it."""
-        made = (function, Breaker(self._failures, self._rest_s, self._clock))
-        return self._breakers.setdefault((name, id(function)), made)[1]
+        """The breaker of a tool: of one function (or method of one object) under one name, whichever agents use it.
+
+        It lives as long as that function: one that was made for a single call leaves nothing behind.
+        """
+        # A bound method is made anew each time that it is looked up: its object is what lasts.
+        is_method = isinstance(function, MethodType)
+        owner = function.__self__ if is_method else function
+        key = (name, id(owner), id(function.__func__) if is_method else 0)
+        known = self._breakers.get(key)
+        if known is None:
+            made = (self._held(key, owner), Breaker(self._failures, self._rest_s, self._clock))
+            known = self._breakers.setdefault(key, made)
+        return known[1]
+
+    def _held(self, key: tuple[str, int, int], owner: Any) -> Any:
+        """A reference to the owner of a breaker which drops the breaker with it."""
+        breakers = self._breakers
+        try:
+            return weakref.ref(owner, lambda _: breakers.pop(key, None))
+        except TypeError:  # it can't be referred to weakly
+            return owner

@@ -119,12 +119,13 @@ class _Zstd:
         self._inner = zstd.ZstdDecompressor()
 
     def feed(self, piece: bytes) -> bytes:
+        data, rest = b"", piece
         try:
-            data = bytes(self._inner.decompress(piece))
-            while self._inner.eof and self._inner.unused_data:
+            while rest:  # one pass for each frame; the next one may begin with a piece of its own
+                if self._inner.eof:
+                    self._inner = self._module.ZstdDecompressor()
+                data += bytes(self._inner.decompress(rest))
                 rest = self._inner.unused_data
-                self._inner = self._module.ZstdDecompressor()
-                data += self._inner.decompress(rest)
         except self._module.ZstdError as error:
             raise Unreadable(str(error)) from None
         return data

@@ -81,10 +81,8 @@ class Journal:
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "run": self._run,
             "event": event,
+            **{name: value for name, value in fields.items() if value is not None and value != ""},
         }
-        line.update(
-            (name, value) for name, value in fields.items() if value is not None and value != ""
-        )
         for listener in listeners:
             try:
                 listener(line)

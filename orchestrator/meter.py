@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx2
 from anthropic import APIConnectionError, APIError, APIRequest, Middleware
+from sniffio import current_async_library_cvar
 
 from budgets.errors import BudgetError, BudgetExceeded
 from budgets.ledger import Ledger
@@ -94,6 +95,9 @@ class Meter(Metering, Middleware):
     async def handle_async(self, request: APIRequest, call_next: Any) -> Any:
         """Called by the client, once per HTTP attempt."""
         kind = self._admit(request)
+        if current_async_library_cvar.get() is None:
+            # Said once, it spares the HTTP library some thirty looks at the current task for each call.
+            current_async_library_cvar.set("asyncio")
         if kind == "free":
             await self._lingering.make_room()
             return await call_next(request)

@@ -6,6 +6,7 @@ waits and how it ends is decided in one place.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import weakref
 from collections import OrderedDict
@@ -26,6 +27,7 @@ from budgets.shape import Shape
 from budgets.usage import Usage
 
 from .attempt import Attempt, tied_nanos
+from .collector import calm_collector
 from .context import CallContext, may_latch
 from .gate import Gate, Ticket
 from .listener import Listener
@@ -77,6 +79,7 @@ class Metering:
         self._also = tuple(normal_scope(one) for one in also)
         self._threads: OrderedDict[str, History] = OrderedDict()
         self._warned: set[str] = set()
+        calm_collector()
 
     # ---- from a body to a hold --------------------------------------------------------------------
 
@@ -236,17 +239,23 @@ class Metering:
             self._listener.declined(error)
 
     async def end_async(self, attempt: Attempt, ending: Ending) -> None:
-        """End the hold of an attempt, and everything that goes with it."""
-        attempt.finish(ending)
-        await self.write_async(ending)
+        """End the hold of an attempt, and everything that goes with it.
+
+        An answer that is kept in the ledger is there when this returns. Other ends follow ``end_soon``.
+        """
+        if attempt.call.keep is None:
+            self.end_soon(attempt, ending)
+        else:
+            attempt.finish(ending)
+            await self.write_async(ending)
 
     def end_soon(self, attempt: Attempt, ending: Ending) -> None:
         """As ``end_async``, without waiting until it is written: the next few milliseconds will do.
 
-        Until then its money counts as held; killed in that time, it is in doubt.
+        Until then its money counts as held; killed in that time, it is in doubt. Call it on an event loop.
         """
         attempt.finish(ending)
-        self.ledger.end_soon(ending)
+        self.ledger.end_soon(ending, loop=asyncio.get_running_loop())
 
     async def write_async(self, ending: Ending) -> None:
         """Write an ending; it is written even if the caller is cancelled meanwhile.

@@ -59,6 +59,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 #: Connections beyond the gate's width, for the free token counter.
 _SPARE_CONNECTIONS = 8
 _making = threading.Lock()
+_NOTHING_ELSE = contextlib.nullcontext()
 
 
 class Run:
@@ -323,13 +324,15 @@ class Run:
         task.uncancel()
         return True
 
-    @contextlib.contextmanager
-    def tracking(self) -> Iterator[None]:
+    def tracking(self) -> contextlib.AbstractContextManager[None]:
         """Have ``cancel`` reach the current task while it is inside; for agents and patterns."""
         task = asyncio.current_task()
         if task is None or task in self._tasks:
-            yield
-            return
+            return _NOTHING_ELSE
+        return self._tracked(task)
+
+    @contextlib.contextmanager
+    def _tracked(self, task: asyncio.Task[Any]) -> Iterator[None]:
         self._tasks.add(task)
         try:
             yield

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -63,18 +63,52 @@ class KillSwitch:
             self._board = None
 
 
+@contextlib.contextmanager
+def signals_to(press: Callable[[], None]) -> Iterator[None]:
+    """SIGINT and SIGTERM go to ``press`` while this is entered; afterwards to whom they went before.
+
+    Switches that are entered don't hear them meanwhile. In the main thread only; elsewhere it does nothing, and
+    nor does it where a loop can't handle signals (Windows).
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    board = _board_of(asyncio.get_running_loop())
+    board.divert(press)
+    try:
+        yield
+    finally:
+        board.undivert()
+
+
 class _Board:
-    """The switches of one loop, and the signal handlers that were there before them."""
+    """The switches of one loop, who hears in their place, and the signal handlers that were there before them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
         self._switches: list[KillSwitch] = []
+        self._instead: list[Callable[[], None]] = []
         self._before: dict[int, object] = {}
+
+    def divert(self, press: Callable[[], None]) -> None:
+        self._instead.append(press)
+        self._listen()
+
+    def undivert(self) -> None:
+        self._instead.pop()
+        self._let_go()
 
     def add(self, switch: KillSwitch) -> None:
         self._switches.append(switch)
+        self._listen()
+
+    def remove(self, switch: KillSwitch) -> None:
+        self._switches.remove(switch)
+        self._let_go()
+
+    def _listen(self) -> None:
         loop = self._loop()
-        if len(self._switches) > 1 or loop is None:
+        if self._before or loop is None:
             return
         for number in _SIGNALS:
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
@@ -82,10 +116,9 @@ class _Board:
                 loop.add_signal_handler(number, self._press, number)
                 self._before[number] = before
 
-    def remove(self, switch: KillSwitch) -> None:
-        self._switches.remove(switch)
+    def _let_go(self) -> None:
         loop = self._loop()
-        if self._switches or loop is None:
+        if self._switches or self._instead or loop is None:
             return
         for number, before in self._before.items():
             with contextlib.suppress(RuntimeError, ValueError, TypeError):
@@ -94,6 +127,9 @@ class _Board:
         self._before.clear()
 
     def _press(self, number: int) -> None:
+        if self._instead:
+            self._instead[-1]()
+            return
         pressed = [switch.press() for switch in list(self._switches)]
         if any(pressed):
             os._exit(130)

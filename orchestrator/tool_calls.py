@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-
-from anthropic.types import ToolUseBlock
 
 from budgets.errors import Declined
 from budgets.money import format_usd, to_decimal
@@ -80,19 +78,15 @@ class ToolCalls:
         self._tally = tally
         self._seen: dict[str, tuple[int, int]] = {}
 
-    def forget(self) -> None:
-        """A new conversation begins."""
-        self._seen.clear()
-
-    async def answer(self, uses: Sequence[ToolUseBlock]) -> Turn:
-        """Make the calls of one reply, side by side. Whatever they raise is in the results."""
+    async def answer(self, uses: Sequence[Mapping[str, Any]]) -> Turn:
+        """Make the calls of one reply, its ``tool_use`` blocks, side by side. What they raise is in the results."""
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._use(use.name, use.input)) for use in uses]
+            tasks = [group.create_task(self._use(use["name"], use.get("input"))) for use in uses]
         answers = [task.result() for task in tasks]
         results = [
             {
                 "type": "tool_result",
-                "tool_use_id": use.id,
+                "tool_use_id": use["id"],
                 "content": sendable(answer.content),
                 "is_error": bool(answer.why),
             }
@@ -105,18 +99,16 @@ class ToolCalls:
             error=next((answer.error for answer in answers if answer.error), None),
         )
 
-    def _repeated(self, use: ToolUseBlock, answer: _Answer) -> str:
+    def _repeated(self, use: Mapping[str, Any], answer: _Answer) -> str:
         told = answer.alike or answer.content
-        key = json.dumps([use.name, use.input, told], sort_keys=True, default=str)
+        key = json.dumps([use["name"], use.get("input"), told], sort_keys=True, default=str)
         count, before = self._seen.get(key, (0, self._tally.posted_nanos))
         self._seen[key] = (count + 1, before)
         if count + 1 < self._most:
             return ""
         cost = self._tally.posted_nanos - before
         spent = f", and {format_usd(cost)} was spent on it since" if cost else ""
-        return (
-            f"the tool {use.name} was called {count + 1} times alike, with the same result{spent}"
-        )
+        return f"the tool {use['name']} was called {count + 1} times alike, with the same result{spent}"
 
     async def _use(self, name: str, given: object) -> _Answer:
         begun = time.monotonic()

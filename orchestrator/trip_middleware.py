@@ -49,6 +49,8 @@ logger = logging.getLogger("earmark")
 _NAP_S = 30.0
 #: Answers that one call may use: a policy that says the same for ever must not make it try for ever.
 _ANSWERS_MAX = 10
+#: Windows that a call waits for which is too large by its bytes, and may fit when it is counted.
+_WINDOWS_MOST = 7
 #: After a window has turned, so that a clock a little ahead of the ledger's does not ask too early.
 _MARGIN_S = 0.02
 
@@ -248,7 +250,7 @@ class _Trip:
         self._steps = steps
         self._at = 0
         self._is_last = False
-        self._waited = False
+        self._waits = 0
         self._answers = 0
         self._rechecked: set[Hashable] = set()
 
@@ -281,7 +283,7 @@ class _Trip:
             step = self._steps[self._at]
             if step == "wait" and self._may_fit(error) and (opens := trips.opens_at(error)):
                 self.note(error, policy="wait", until=opens.isoformat())
-                self.request, self._at, self._waited = self._first, 0, True
+                self.request, self._at, self._waits = self._first, 0, self._waits + 1
                 return _Until(opens)
             if isinstance(step, Cheaper) and not error.latched:
                 model = step.after(self.model)
@@ -299,11 +301,12 @@ class _Trip:
 
     def _may_fit(self, error: BudgetExceeded) -> bool:
         """Whether an empty window may have room for it. A bound by bytes may be too large, and the counted one
-        not, which is asked for only where there is room at all: so a large one waits once, if it was not alone.
+        not, which is asked for only where there is room at all: so a large one waits for some windows, where it
+        was not alone. Others may be quicker than it in each of them.
         """
         if error.asked <= error.cap.amount:
             return True
-        return not self._waited and error.posted + error.held > 0
+        return self._waits < _WINDOWS_MOST and error.posted + error.held > 0
 
     def take(self, error: BudgetExceeded, answer: Answer) -> None:
         """Go on as an answer says. Without one the next step is up, unless the cap was changed meanwhile."""

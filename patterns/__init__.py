@@ -16,11 +16,12 @@ if getattr(_orchestrator, "__project__", None) != "earmark":
     )
 
 from .board import BoardResult, board
-from .crew import SourceFailed, stream_out
+from .crew import stream_out
 from .fan_out import FanOutResult, fan_out
 from .findings import Board, Finding
 from .handoff import Control, HandoffResult, handoff
 from .hierarchy import HierarchyResult, Team, hierarchy
+from .items import SourceFailed
 from .orchestrate import OrchestrateResult, orchestrate
 from .parts import Figures, Part
 from .pipeline import Halt, PipelineResult, Stage, pipeline

@@ -12,26 +12,26 @@ times; a round in which nothing new was found ends it.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.agent import Agent
 from orchestrator.arguments import check_whole
 from orchestrator.context import current_call
 from orchestrator.errors import ConfigError, Finished
 from orchestrator.outcomes import Outcome
+from orchestrator.performer import Performer
 from orchestrator.run import Run
 from orchestrator.tools import BadCall, Tool, tool
 from orchestrator.trips import Policy
 
-from .crew import stream_out
+from .arming import takes_tools, with_tools
+from .crew import work_through
 from .estimates import steps_of
 from .findings import READ_CHARS, Board, Finding
 from .node import Node, check_run, node
-from .parts import Part, perform
+from .parts import Own, Part, name_of, perform
 from .plan import combined, plan_for
 from .prompts import as_text
 from .result import Result, outcome_of_parts
@@ -54,7 +54,7 @@ class BoardResult(Result[int]):
 
 async def board(
     run: Run,
-    agents: Sequence[Agent],
+    agents: Sequence[Performer],
     task: Any,
     *,
     on: Board | None = None,
@@ -70,7 +70,9 @@ async def board(
 
     Args:
         run: whose client and caps the work draws on.
-        agents: each gets the tools of the board, and ``conclude(answer)``, which ends the work with an answer.
+        agents: each gets the tools of the board, and ``conclude(answer)``, which ends the work with an answer. One
+            that can't be given tools (a ``ShellWorker``) is told what is on the board, and its answer is posted
+            as its finding.
         task: what it is about.
         on: the board; a new one by default.
         rounds: how often each agent has its turn at most; the turns of a round are at the same time.
@@ -83,19 +85,19 @@ async def board(
         said so; else the commonest failure of the last round. ``value`` is the conclusion, or the findings by topic.
 
     Raises:
-        ConfigError: no agents, two of the same name, or no rounds.
+        ConfigError: no agents, two of the same name, one that can't work, or no rounds.
         Whatever ``done`` and ``on_part`` raise, with the turns so far as its ``parts``.
     """
     check_run("board", run)
     check_whole("board", rounds=rounds)
-    names = [agent.name for agent in agents]
+    names = [name_of("board", agent) for agent in agents]
     if not agents or len(set(names)) < len(names):
         raise ConfigError("board: give at least one agent, each with a name of its own")
     shared = on or Board(run, name=name)
     table = _Table(run, shared, agents, as_text(task))
     if plan_only:
         longest = table.prompt(1, rounds) + "x" * READ_CHARS
-        steps = tuple(steps_of(run, table.armed(one), [longest] * rounds) for one in agents)
+        steps = tuple(steps_of(run, one, [longest] * rounds) for one in table.agents)
         plan = plan_for(run, combined(name, "board", steps, cap=cap)).shown()
         return BoardResult(plan=plan, **plan.verdict())
     with node(run, "board", name=name, cap=cap, on_trip=on_trip, items=len(agents)) as at:
@@ -113,17 +115,17 @@ async def board(
 class _Table:
     """The agents around one board."""
 
-    def __init__(self, run: Run, on: Board, agents: Sequence[Agent], task: str) -> None:
+    def __init__(self, run: Run, on: Board, agents: Sequence[Performer], task: str) -> None:
         self._run = run
         self._board = on
-        self._agents = agents
         self._task = task
         self.parts: list[Part[int]] = []
         self.rounds = 0
         self.answer: str | None = None
         self.by = ""
-        # Made once: a schema for each agent and round would cost more time than the calls.
-        self._tools = [*(tool(one) for one in on.tools()), self._conclude()]
+        tools = [*on.tools(), self._conclude()]
+        #: With the tools of the board, those that take tools.
+        self.agents = [with_tools(one, tools) for one in agents]
 
     async def work(
         self,
@@ -154,21 +156,20 @@ class _Table:
         prompt = self.prompt(number, rounds)
         first = len(self.parts)
 
-        async def turn(agent: Agent) -> Part[int]:
-            return await perform(self._run, self.armed(agent), number, prompt=prompt)
+        async def turn(index: int, agent: Performer, absorbs: Callable[[], bool]) -> Part[int]:
+            has_tools = takes_tools(agent)
+            part = await perform(
+                self._run, agent, number,
+                index=first + index, absorbs=absorbs,
+                prompt=prompt if has_tools else f"{prompt}\n\n{self._written()}",
+            )  # fmt: skip
+            if part.ok and not has_tools:
+                self._board.post_answer(agent.name, as_text(part.value))
+            return part
 
-        turns: list[Part[int]] = []
-        stream = stream_out(self._run, turn, self._agents, width=len(self._agents))
-        async with contextlib.aclosing(stream):
-            async for outer in stream:
-                inner: Part[Any] = outer.value if isinstance(outer.value, Part) else outer
-                name = outer.item.name
-                part = replace(inner, index=first + outer.index, item=number, name=name)
-                at.note(part)
-                turns.append(part)
-                if on_part is not None:
-                    on_part(part)
-        turns.sort(key=lambda part: part.index)
+        turns: list[Part[int]] = await work_through(
+            self._run, Own(turn), self.agents, on_part=at.hears(on_part), width=len(self.agents)
+        )
         self.parts += turns
         return turns
 
@@ -182,9 +183,12 @@ class _Table:
 
         return tool(conclude)
 
-    def armed(self, agent: Agent) -> Agent:
-        """The agent with the tools of the board."""
-        return replace(agent, tools=[*agent.tools, *self._tools])
+    def _written(self) -> str:
+        """What whoever has no tools is told besides."""
+        return (
+            "You have no tools of the board. These are the findings on it (JSON); your answer is posted as yours.\n"
+            f"<findings>\n{as_text(self._board.read())}\n</findings>"
+        )
 
     def prompt(self, number: int, rounds: int) -> str:
         """What each agent is given in a round: the task, and which findings there are."""

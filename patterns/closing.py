@@ -19,10 +19,11 @@ from orchestrator.performer import Performer
 from orchestrator.run import Run
 
 from .estimates import worst_of_each
-from .parts import Part, perform
+from .parts import Part, is_performer, perform
 from .prompts import as_text
 from .references import References
 from .result import Result
+from .tasks import missing_of
 
 #: Who writes it: an agent, or a function of the list of parts, async or not.
 Writer = Performer | Callable[[list[Part[Any]]], Any]
@@ -70,7 +71,7 @@ class Closing:
             BudgetExceeded: it can't be afforded; nothing was set aside, nothing was spent.
             ConfigError: the writer's own cap can't pay for it, or nothing bounds it.
         """
-        if not isinstance(writer, Performer):
+        if not is_performer(writer):
             return cls(run, writer, whole, size=size)
         nanos = worst_of_each(run, writer, [longest_prompt(whole, size)])[0]
         cap = getattr(writer, "cap", None)
@@ -99,7 +100,7 @@ class Closing:
     async def write(self, parts: list[Part[Any]], references: References) -> Part[Any]:
         """Have the report written, of these parts."""
         writer = self._writer
-        if not isinstance(writer, Performer):
+        if not is_performer(writer):
 
             async def made(given: list[Part[Any]]) -> Any:
                 value = writer(given)
@@ -141,7 +142,7 @@ def default_writer(lead: Agent) -> Agent:
 def _closing_prompt(
     whole: str, parts: Sequence[Part[Any]], references: References, size: int
 ) -> str:
-    failed = sum(not part.ok for part in parts)
+    failed = len(missing_of(parts))
     missing = f" {failed} of the {len(parts)} parts failed: say what is missing." if failed else ""
     cite = " Cite the sources of each claim by their numbers, [1]." if references.all else ""
     return (

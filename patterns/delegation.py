@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from budgets.scopes import scope
@@ -20,9 +21,9 @@ from orchestrator.performer import Performer
 from orchestrator.prefixes import sharing
 from orchestrator.run import Run
 
-from .crew import stream_out
+from .crew import work_through
 from .node import Node
-from .parts import Part, Worker, perform
+from .parts import Own, Part, Worker, is_performer, perform
 from .prompts import in_two_blocks, shared_beginning
 from .tasks import Task, brief
 
@@ -47,7 +48,7 @@ class Staff:
     def __init__(self, pattern: str, workers: Workers) -> None:
         named = dict(workers) if isinstance(workers, Mapping) else {"": workers}
         for name, one in named.items():
-            if not isinstance(one, Performer) and not callable(one):
+            if not is_performer(one) and not callable(one):
                 who = f"worker {name!r}" if name else "the worker"
                 raise ConfigError(f"{pattern}: {who} can't work; give an agent or a function")
         if not named:
@@ -78,29 +79,31 @@ class Staff:
     def sharing(self, tasks: Sequence[Task], shared: str) -> AbstractContextManager[None]:
         """What these tasks have in common for the prompt cache; nothing where a function does one of them."""
         doers = [self.of(task) for task in tasks]
-        if not doers or not all(isinstance(one, Performer) for one in doers):
+        if not doers or not all(is_performer(one) for one in doers):
             return contextlib.nullcontext()
         return sharing(uses=max(Counter(map(id, doers)).values()), shared=shared)
 
-    async def work(self, run: Run, task: Task, prompt: Any) -> Part[Task]:
-        """Have the right one do a task."""
+    async def work(
+        self, run: Run, task: Task, prompt: Any, *, index: int, absorbs: Callable[[], bool]
+    ) -> Part[Task]:
+        """Have the right one do a task; the rest as for ``perform``."""
         worker = self.of(task)
+        does = partial(perform, run, index=index, absorbs=absorbs)
 
         async def itself(_: Task) -> Any:
             return await given
 
         with scope(f"task-{task.id}", kind="part"):
-            if isinstance(worker, Performer):
-                chosen: Worker = _with_tools(worker, task.tools)
-                return await perform(run, chosen, task, prompt=prompt)
+            if is_performer(worker):
+                return await does(_with_tools(worker, task.tools), task, prompt=prompt)
             given: Any = worker(task)
-            if isinstance(given, Performer):
-                return await perform(run, given, task, prompt=prompt)
+            if is_performer(given):
+                return await does(given, task, prompt=prompt)
             if not inspect.isawaitable(given):
                 raise ConfigError(
                     f"the worker returned {type(given).__name__} for a task; return an agent, or make it async"
                 )
-            return await perform(run, itself, task, name=self._name_of(task))
+            return await does(itself, task, name=self._name_of(task))
 
 
 def _tools_of(worker: object) -> list[str]:
@@ -157,21 +160,15 @@ async def work_on(
         for task, text in zip(tasks, briefs, strict=True)
     }
 
-    async def one(task: Task) -> Part[Task]:
-        return await _checked(await staff.work(run, task, prompts[task.id]), check)
+    async def one(index: int, task: Task, absorbs: Callable[[], bool]) -> Part[Task]:
+        prompt = prompts[task.id]
+        done = await staff.work(run, task, prompt, index=first + index, absorbs=absorbs)
+        return await _checked(done, check)
 
-    parts: list[Part[Task]] = []
     with staff.sharing(tasks, shared):
-        stream = stream_out(run, one, tasks, width=max(len(tasks), 1))
-        async with contextlib.aclosing(stream):
-            async for outer in stream:
-                inner = outer.value if isinstance(outer.value, Part) else outer
-                part = replace(inner, index=first + outer.index)
-                at.note(part)
-                parts.append(part)
-                if on_part is not None:
-                    on_part(part)
-    return sorted(parts, key=lambda part: part.index)
+        return await work_through(
+            run, Own(one), tasks, on_part=at.hears(on_part), width=max(len(tasks), 1)
+        )
 
 
 async def _checked(part: Part[Task], check: Check | None) -> Part[Task]:

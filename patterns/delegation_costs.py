@@ -10,13 +10,12 @@ from budgets.errors import Declined
 from budgets.money import format_usd
 from orchestrator.agent import Agent
 from orchestrator.outcomes import Outcome
-from orchestrator.performer import Performer
 from orchestrator.run import Run
 
 from .closing import Writer, longest_prompt
 from .delegation import Staff
 from .estimates import steps_of
-from .parts import Part
+from .parts import Part, is_performer
 from .plan import Step, combined, room_here
 from .tasks import TEXT_BYTES, Task, brief, planner
 
@@ -124,7 +123,7 @@ def affordable(
 
 def _likely(run: Run, worker: Any, prompt: str) -> int:
     """What a task will probably cost, nano-dollars; 0 where nothing is known."""
-    if not isinstance(worker, Performer):
+    if not is_performer(worker):
         return 0
     try:
         return steps_of(run, worker, [prompt]).likely_nanos or 0

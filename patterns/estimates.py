@@ -23,7 +23,7 @@ from orchestrator.run import Run
 from orchestrator.vouching import vouching, words_here
 from orchestrator.wire import Reading, read_request
 
-from .parts import Prompt, Worker, as_prompt
+from .parts import Prompt, Worker, as_prompt, is_performer
 from .plan import Step
 
 #: Guesses for what nobody has said: turns of a task with tools, tokens of an answer, tokens that the
@@ -47,7 +47,7 @@ def steps_of(run: Run, worker: Worker, items: Sequence[Any] | None, *, shared: b
     """
     count = 1 if items is None else len(items)
     unknown = "per item: how many there are is not known" if items is None else ""
-    if not isinstance(worker, Performer):
+    if not is_performer(worker):
         name = getattr(worker, "__name__", type(worker).__name__)
         note = unknown or "a function: what it calls is not known"
         return Step(name=name, kind="function", times=count, note=note)

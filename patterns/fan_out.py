@@ -26,13 +26,15 @@ from orchestrator.prefixes import sharing
 from orchestrator.run import Run
 from orchestrator.trips import Policy
 
-from .crew import Items, Stop, known_items, work_through
+from .crew import work_through
 from .estimates import steps_of, worst_of_each
+from .items import Items, known_items
 from .node import Node, check_run, node
 from .parts import Item, Part, Worker, is_performer, perform
 from .plan import combined, plan_for, room_here
 from .prompts import in_two_blocks, reports, shared_beginning
 from .result import Result, outcome_of_parts
+from .stops import Stop
 
 Reducer = Performer | Callable[[list[Part[Any]]], Any]
 

@@ -14,11 +14,12 @@ kept all the same, since it is paid for.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from orchestrator.arguments import check_whole
 from orchestrator.context import current_call
 from orchestrator.errors import ConfigError
 from orchestrator.run import Run
-from orchestrator.tools import BadCall
+from orchestrator.tools import BadCall, Tool, tool
 
 from .spent import refuse_if_spent
 
@@ -184,6 +185,14 @@ class Board:
         )
         return finding
 
+    def post_answer(self, author: str, text: str) -> None:
+        """What somebody without tools has answered, as a finding under its name; cut to what one may have.
+
+        A board that is full takes no more: the answer is in its part.
+        """
+        with contextlib.suppress(BadCall):
+            self.post(author[:TOPIC_CHARS], text.strip()[: self._chars], author=author)
+
     def _look_at(self, topic: str, text: str, sources: Sequence[str]) -> None:
         if not topic or len(topic) > TOPIC_CHARS:
             raise BadCall(f"the topic must have 1 to {TOPIC_CHARS} characters")
@@ -208,8 +217,8 @@ class Board:
 
     # ---- the tools ------------------------------------------------------------------------------
 
-    def tools(self, author: str = "") -> list[Callable[..., Any]]:
-        """The functions for ``Agent(tools=...)``: ``post_finding``, ``read_findings``, ``list_topics``.
+    def tools(self, author: str = "") -> list[Tool]:
+        """What ``Agent(tools=...)`` takes: ``post_finding``, ``read_findings``, ``list_topics``.
 
         Args:
             author: whose posts they are; by default, of the agent that calls.
@@ -236,7 +245,7 @@ class Board:
             counts = Counter(one.topic for one in self.findings())
             return {"version": self.version, "topics": dict(counts)}
 
-        return [post_finding, read_findings, list_topics]
+        return [_tool_of(one) for one in (post_finding, read_findings, list_topics)]
 
     def read(self, topic: str = "", since: int = 0) -> dict[str, Any]:
         """Findings as a tool returns them; ``more`` if they were cut, then read on from ``version``."""
@@ -262,6 +271,18 @@ class Board:
             RunStopped, SpendLimit, BudgetExceeded: it is; the message tells a model to finish.
         """
         refuse_if_spent(self.run, "what was posted to the board is kept")
+
+
+#: The tools by name, as the first board made them: their schemas take longer to make than a call.
+_forms: dict[str, Tool] = {}
+
+
+def _tool_of(function: Callable[..., Any]) -> Tool:
+    """A function of one board as a tool; those of all boards have the same schema."""
+    form = _forms.get(function.__name__)
+    if form is None:
+        form = _forms[function.__name__] = tool(function)
+    return replace(form, function=function)
 
 
 def _read(path: Path) -> list[Finding]:

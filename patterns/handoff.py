@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from orchestrator.agent import Agent
 from orchestrator.arguments import check_whole
 from orchestrator.outcomes import Outcome
+from orchestrator.performer import Performer
 from orchestrator.run import Run
 from orchestrator.trips import Policy
 
@@ -73,7 +73,7 @@ class HandoffResult(Result[str]):
 
 async def handoff(
     run: Run,
-    agents: Sequence[Agent],
+    agents: Sequence[Performer],
     task: Any,
     *,
     start: str = "",
@@ -91,7 +91,8 @@ async def handoff(
 
     Args:
         run: whose client and caps the work draws on.
-        agents: each gets the tool ``hand_over(to, brief)``; a cap of its own counts over all its times.
+        agents: each gets the tool ``hand_over(to, brief)``; a cap of its own counts over all its times. One that
+            can't be given tools (a ``ShellWorker``) can be handed to, and its answer is the last.
         task: what it is about; each one in control is given it.
         start: name of the first in control; the first of the list by default.
         handoffs_max: how often control is passed on at most.
@@ -158,7 +159,7 @@ class _Way:
         self.parts: list[Part[str]] = []
         self.controls: list[Control] = []
 
-    async def go(self, first: Agent, most: int) -> tuple[Outcome, str]:
+    async def go(self, first: Performer, most: int) -> tuple[Outcome, str]:
         agent, given_by, brief = first, "", ""
         for number in range(most + 1):
             baton = Baton()
@@ -182,7 +183,9 @@ class _Way:
             f"control was passed on {most} times (handoffs_max): {self._chain()}",
         )
 
-    async def _control(self, agent: Agent, given_by: str, brief: str, baton: Baton) -> Part[str]:
+    async def _control(
+        self, agent: Performer, given_by: str, brief: str, baton: Baton
+    ) -> Part[str]:
         index = len(self.parts)
         if not index:
             self._run.journal.write("control", scope=self._at.scope, to=agent.name, chars=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,9 @@ from orchestrator.trips import Policy
 from orchestrator.trips import on_trip as tripping
 
 from .parts import Part, figures_of
+
+#: In place of a context that changes nothing.
+_NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 @dataclass(slots=True)
@@ -54,7 +57,7 @@ class Node:
             pattern=self.pattern,
             index=part.index,
             agent=part.name,
-            outcome=part.outcome,
+            outcome=part.outcome.value,
             reason=part.reason,
             posted_nanos=part.posted_nanos,
             seconds=round(part.seconds, 3),
@@ -119,7 +122,7 @@ def node(
     with (
         scope(_segment(run, name or pattern, cap), cap, kind="part"),
         calling_as() as tally,
-        nullcontext() if on_trip is None else tripping(on_trip),
+        _NOTHING if on_trip is None else tripping(on_trip),
     ):
         here = run.here
         entered = Node(run, pattern, here, tally, begun)
@@ -137,7 +140,7 @@ def node(
                 "node_end",
                 pattern=pattern,
                 scope=here,
-                outcome=entered.outcome,
+                outcome=entered.outcome.value,
                 reason=entered.reason,
                 posted_nanos=tally.posted_nanos,
                 in_doubt_nanos=tally.in_doubt_nanos,

@@ -36,10 +36,11 @@ from .plan import plan_for
 from .prompts import as_text
 from .references import Reference, References
 from .result import Result, outcome_of_parts
-from .tasks import Task, planner, tasks_of
+from .tasks import Task, missing_of, planner, tasks_of
 
 #: Ends of parts that are told even where the lead was content: there is more where the money is.
 _MONEY = frozenset({Outcome.BUDGET, Outcome.SPEND_LIMIT})
+_AGAIN = " A task that does a failed one again names it (instead_of)."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,8 @@ class OrchestrateResult(Result[Task]):
     Attributes:
         plans: the tasks that the lead gave out, for each round.
         sources: each source once, by the number that the report cites, with who found it.
-        partial: whether something is missing: a part failed, or money or time ended it early.
+        partial: whether something is missing: a part failed and no later one made it good, or money or time
+            ended it early.
     """
 
     plans: tuple[tuple[Task, ...], ...] = ()
@@ -166,7 +168,8 @@ class _Loop:
                 return planned.outcome, f"round {number}, the lead: {planned.reason}"
             tasks = tasks_of(planned.value, number)
             if not tasks:
-                return outcome_of_parts(part for part in self._parts if part.outcome in _MONEY)
+                lacking = [part for part in missing_of(self._parts) if part.outcome in _MONEY]
+                return outcome_of_parts(lacking)
             self._plans.append(tuple(tasks))
             self._run.journal.write(
                 "plan", scope=self._at.scope, agent=self._lead.name, round=number, tasks=len(tasks)
@@ -198,8 +201,9 @@ class _Loop:
 
     async def _plan(self, number: int, rounds: int, most: int) -> Part[Any]:
         taken = [part.item for part in self._parts]
+        failed = [part.item for part in missing_of(self._parts)]
         names, tools = self._staff.names, self._staff.tools
-        asked = planner(self._lead, names=names, tools=tools, most=most, taken=taken)
+        asked = planner(self._lead, names=names, tools=tools, most=most, taken=taken, failed=failed)
         return await perform(
             self._run, asked, self._whole, prompt=self._question(number, rounds, most)
         )
@@ -207,10 +211,11 @@ class _Loop:
     def _question(self, number: int, rounds: int, most: int) -> str:
         lines = [f"<whole>\n{self._whole}\n</whole>"]
         if self._parts:
+            again = _AGAIN if missing_of(self._parts) else ""
             lines.append(told(self._parts, self._references, self._size))
             lines.append(
                 f"You lead this work; round {number - 1} of {rounds} is over, and these are the reports. If they are "
-                f"enough, say done. Else give out at most {most} further tasks for what is missing or failed."
+                f"enough, say done. Else give out at most {most} further tasks for what is missing or failed.{again}"
             )
         else:
             lines.append(
@@ -236,6 +241,6 @@ class _Loop:
             value=value,
             plans=tuple(self._plans),
             sources=self._references.all,
-            partial=outcome is not Outcome.OK or any(not part.ok for part in self._parts),
+            partial=outcome is not Outcome.OK or bool(missing_of(self._parts)),
             **self._at.ends(outcome, reason),
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from decimal import Decimal
 from inspect import isawaitable, isroutine
@@ -15,6 +16,7 @@ from pydantic_core import to_json
 from budgets.money import to_decimal
 from orchestrator.agent import Agent, AgentResult
 from orchestrator.context import TOKENS, Tally, calling_as
+from orchestrator.errors import ConfigError
 from orchestrator.failures import outcome_of
 from orchestrator.outcomes import Outcome
 from orchestrator.performer import Performer
@@ -105,6 +107,33 @@ class Part(Figures, Generic[Item]):
         return self.outcome is Outcome.OK
 
 
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A worker of a pattern's own, which makes the part itself: no second one is made around it.
+
+    Attributes:
+        make: takes the index, the item, and what absorbs a cancellation, as for ``perform``; returns the part.
+    """
+
+    make: Callable[[int, Any, Callable[[], bool]], Awaitable[Part[Any]]]
+
+
+async def performed(
+    run: Run, worker: Own, item: Any, *, index: int, absorbs: Callable[[], bool]
+) -> Part[Any]:
+    """Have a worker of a pattern's own make a part; what it raises is the part's outcome, as for ``perform``."""
+    try:
+        run.check()
+        return await worker.make(index, item, absorbs)
+    except asyncio.CancelledError:
+        if not absorbs():
+            raise
+        outcome, reason = Outcome.CANCELLED, run.stopped or "it was cancelled"
+    except Exception as error:  # noqa: BLE001 - a failed unit is a row, the others go on
+        outcome, reason = outcome_of(error)
+    return Part(index=index, item=item, outcome=outcome, reason=reason)
+
+
 async def perform(
     run: Run,
     worker: Worker,
@@ -132,20 +161,26 @@ async def perform(
     begun = time.monotonic()
     outcome, reason, value, answer = Outcome.CANCELLED, "", None, None
     agent = worker if is_performer(worker) else None
-    with calling_as() as tally:
+    tally = Tally()
+    counts_itself = type(worker) is Agent
+    with nullcontext() if counts_itself else calling_as(tally=tally):
         try:
             run.check()
             if agent is not None:
                 given = as_prompt(item) if prompt is None else prompt
                 answer = await agent.run(run, given)
                 outcome, reason, value = _read(answer)
+                if counts_itself:
+                    tally = answer.tally
             else:
                 done = worker(item)  # type: ignore[operator]
                 outcome, reason, value = _read(await done if isawaitable(done) else done)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if not (absorbs or run.absorbs_cancel)():
                 raise
             reason = run.stopped or "it was cancelled"
+            if counts_itself:
+                tally = getattr(error, "tally", tally)
         except Exception as error:  # noqa: BLE001 - a failed unit is a row, the others go on
             outcome, reason = outcome_of(error)
     return Part(
@@ -165,6 +200,19 @@ def is_performer(worker: object) -> TypeIs[Performer]:
     if isinstance(worker, Agent):  # asking a protocol takes far longer, and is asked for each item
         return True
     return not isroutine(worker) and isinstance(worker, Performer)
+
+
+def name_of(pattern: str, worker: object) -> str:
+    """The name of one who is an agent, or works like one.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    if not is_performer(worker):
+        raise ConfigError(
+            f"{pattern}: {worker!r} can't work; give an agent, or what works like one"
+        )
+    return worker.name
 
 
 def as_prompt(item: object) -> Prompt:

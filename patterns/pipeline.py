@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic
 
 from budgets.errors import Declined
@@ -24,13 +24,15 @@ from orchestrator.prefixes import sharing
 from orchestrator.run import Run
 from orchestrator.trips import Policy
 
-from .crew import Items, Stop, known_items, work_through
+from .crew import work_through
 from .estimates import steps_of
+from .items import Items, known_items
 from .node import check_run, node
-from .parts import Figures, Item, Part, Prompt, Worker, perform
+from .parts import Figures, Item, Part, Prompt, Worker, is_performer, perform
 from .plan import combined, plan_for
 from .prompts import as_text
 from .result import Result, outcome_of_parts
+from .stops import Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +183,12 @@ class _Journey:
             # The task again, with what was wrong; not with the answer that was, so that it doesn't grow.
             told = f"A first answer was sent back: {note[:500]} Answer again and mend that."
             prompt = f"{as_text(value if prompt is None else prompt)}\n\n{told}"
-        part = await perform(self._run, stage.worker, value, index=len(self.steps), prompt=prompt)
-        name = stage.name or part.name or getattr(stage.worker, "__name__", "stage")
-        return replace(part, name=name)
+        worker, name = stage.worker, stage.name
+        if not name and not is_performer(worker):
+            name = getattr(worker, "__name__", "stage")
+        return await perform(
+            self._run, worker, value, index=len(self.steps), name=name, prompt=prompt
+        )
 
     def _ends(self, outcome: Outcome, reason: str) -> bool:
         self.outcome, self.reason = outcome, reason

@@ -154,7 +154,8 @@ class _Loop:
     async def go(self, rounds: int) -> tuple[Outcome, str]:
         outcome, reason = Outcome.INVALID, ""
         for number in range(1, rounds + 1):
-            draft = self._keep(await perform(self._run, self._writer, self._prompt()))
+            index = len(self.parts)
+            draft = self._keep(await perform(self._run, self._writer, self._prompt(), index=index))
             if not draft.ok:
                 outcome, reason = draft.outcome, f"round {number}, the writer: {draft.reason}"
                 self._complaint = f"- the draft could not be used: {draft.reason}"
@@ -174,7 +175,6 @@ class _Loop:
         return outcome, reason
 
     def _keep(self, part: Part[Any]) -> Part[Any]:
-        part = replace(part, index=len(self.parts))
         self.parts.append(part)
         self._at.note(part)
         return part
@@ -189,19 +189,19 @@ class _Loop:
         return f"{told}What is wrong with the last draft:\n{self._complaint}\n\nWrite it again and mend that."
 
     async def _judge(self, draft: Any) -> Part[Any]:
-        critic = self._critic
+        critic, index = self._critic, len(self.parts)
         if is_performer(critic):
             task = as_text(as_prompt(self._task))
             told = as_text(draft)[:DRAFT_CHARS]
             prompt = f"<task>\n{task}\n</task>\n\n<draft>\n{told}\n</draft>\n\nJudge the draft by the task."
-            return await perform(self._run, critic, draft, prompt=prompt)
+            return await perform(self._run, critic, draft, index=index, prompt=prompt)
 
         async def look(value: Any) -> Any:
             said = critic(value)
             said = await said if inspect.isawaitable(said) else said
             return _verdict(said)
 
-        return await perform(self._run, look, draft)
+        return await perform(self._run, look, draft, index=index)
 
     def _consider(self, draft: Any, verdict: Verdict | None) -> None:
         """Keep the better draft; a later one that is as good counts as better."""

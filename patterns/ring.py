@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import to_json
 
-from orchestrator.agent import Agent
 from orchestrator.errors import ConfigError, Finished
+from orchestrator.performer import Performer
 from orchestrator.tools import BadCall, Tool
 
+from .arming import with_tools
+from .parts import name_of
 from .prompts import as_text
 
 #: Characters of a brief at most; a longer one is sent back to be shortened.
@@ -31,11 +33,11 @@ class Ring:
 
     def __init__(
         self,
-        agents: Sequence[Agent],
+        agents: Sequence[Performer],
         peers: Mapping[str, Sequence[str]] | None,
         about: Mapping[str, str],
     ) -> None:
-        self._agents = {one.name: one for one in agents}
+        self._agents = {name_of("handoff", one): one for one in agents}
         if not agents or len(self._agents) < len(agents):
             raise ConfigError("handoff: give at least one agent, each with a name of its own")
         everybody = {one: [other for other in self._agents if other != one] for one in self._agents}
@@ -49,18 +51,18 @@ class Ring:
     def _known(self) -> str:
         return ", ".join(self._agents)
 
-    def first(self, start: str) -> Agent:
+    def first(self, start: str) -> Performer:
         if start and start not in self._agents:
             raise ConfigError(f"handoff: start is {start!r}, no agent's name; known: {self._known}")
         return self[start or next(iter(self._agents))]
 
-    def __getitem__(self, name: str) -> Agent:
+    def __getitem__(self, name: str) -> Performer:
         return self._agents[name]
 
-    def armed(self, agent: Agent, baton: Baton) -> Agent:
-        """The agent with the tool that hands over; as it is if it has nobody to hand over to."""
+    def armed(self, agent: Performer, baton: Baton) -> Performer:
+        """The agent with the tool that hands over; as it is if it takes no tools, or has nobody to hand over to."""
         peers = self._peers.get(agent.name, ())
-        return replace(agent, tools=[*agent.tools, self._tool(peers, baton)]) if peers else agent
+        return with_tools(agent, [self._tool(peers, baton)]) if peers else agent
 
     def _tool(self, peers: Sequence[str], baton: Baton) -> Tool:
         async def hand_over(to: Any = "", brief: Any = "") -> str:

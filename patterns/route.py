@@ -156,7 +156,7 @@ async def route(
 
 
 async def _work(run: Run, at: Node, taken: str, worker: Worker, request: Any) -> Part[Any]:
-    done = replace(await perform(run, worker, request, index=1), name=taken)
+    done = await perform(run, worker, request, index=1, name=taken)
     at.note(done)
     return done
 

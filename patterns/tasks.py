@@ -12,6 +12,8 @@ from pydantic import BaseModel, Field, create_model
 
 from orchestrator.agent import Agent
 
+from .parts import Part
+
 #: Bytes of each text of a task at most, as JSON.
 TEXT_BYTES = 4_000
 _TEXTS = ("title", "objective", "output_format", "boundaries")
@@ -29,6 +31,7 @@ class Task:
         boundaries: what is not its matter, and when to stop.
         tools: names of the tools to be used; empty for all that the worker has.
         worker: who does it, by name; empty where there is only one kind.
+        instead_of: id of the failed task of an earlier round that this one does again; empty if it does none.
     """
 
     id: str
@@ -38,6 +41,21 @@ class Task:
     boundaries: str = ""
     tools: tuple[str, ...] = ()
     worker: str = ""
+    instead_of: str = ""
+
+
+def missing_of(parts: Sequence[Part[Any]]) -> list[Part[Any]]:
+    """The parts that failed and that nothing made good later: no task with the same objective, or ``instead_of`` it."""
+    missing: list[Part[Any]] = []
+    made_good: set[str] = set()
+    for part in reversed(parts):
+        task = part.item if isinstance(part.item, Task) else None
+        names = {task.id, _same(task.objective)} if task else set()
+        if part.ok or names & made_good:
+            made_good |= names | ({task.instead_of} if task else set())
+        else:
+            missing.append(part)
+    return missing[::-1]
 
 
 def planner(
@@ -47,6 +65,7 @@ def planner(
     tools: Sequence[str],
     most: int,
     taken: Sequence[Task] = (),
+    failed: Sequence[Task] = (),
 ) -> Agent:
     """The lead, asked for tasks: its answer is an object with ``tasks``, and ``done`` once there are reports.
 
@@ -58,14 +77,17 @@ def planner(
         tools: names of all tools that workers have.
         most: tasks at most.
         taken: tasks of earlier rounds; with any, the lead may also end.
+        failed: those of them that may be given out again.
     """
+    again = tuple(task.id for task in failed)
+    others = [task for task in taken if task.id not in again]
 
     def check(given: Any) -> str | None:
-        return _fault(given, most=most, taken=taken)
+        return _fault(given, most=most, others=others, is_first=not taken)
 
     return replace(
         lead,
-        output=_plan_model(tuple(names), tuple(tools), may_end=bool(taken)),
+        output=_plan_model(tuple(names), tuple(tools), again, may_end=bool(taken)),
         check=check,
         repairs=max(lead.repairs, 1),
     )
@@ -73,7 +95,7 @@ def planner(
 
 @lru_cache(maxsize=64)
 def _plan_model(
-    names: tuple[str, ...], tools: tuple[str, ...], *, may_end: bool
+    names: tuple[str, ...], tools: tuple[str, ...], again: tuple[str, ...], *, may_end: bool
 ) -> type[BaseModel]:
     """The form of a plan; making one takes longer than a small call."""
     fields: dict[str, Any] = {
@@ -90,6 +112,9 @@ def _plan_model(
         fields["tools"] = (list[_one_of(tools)], Field(description=told))  # type: ignore[misc]
     if names:
         fields["worker"] = (_one_of(names), Field(description="Who does it."))
+    if again:
+        told = "The failed task that this one does again; empty if it does none."
+        fields["instead_of"] = (_one_of(("", *again)), Field(default="", description=told))
     one: type[BaseModel] = create_model("PlannedTask", **fields)
     plan: dict[str, Any] = {"tasks": (list[one], Field(description="Empty if nothing is missing."))}  # type: ignore[valid-type]
     if may_end:
@@ -101,15 +126,15 @@ def _one_of(names: Sequence[str]) -> Any:
     return Literal[tuple(names)]
 
 
-def _fault(plan: Any, *, most: int, taken: Sequence[Task]) -> str | None:
+def _fault(plan: Any, *, most: int, others: Sequence[Task], is_first: bool) -> str | None:
     """Why a plan can't be used; None if it can."""
     if getattr(plan, "done", False):
         return None
-    if not plan.tasks and not taken:
+    if not plan.tasks and is_first:
         return "the plan has no tasks"
     if len(plan.tasks) > most:
         return f"the plan has {len(plan.tasks)} tasks; {most} is the most"
-    seen = {_same(task.objective): f"task {task.id} of an earlier round" for task in taken}
+    seen = {_same(task.objective): f"task {task.id} of an earlier round" for task in others}
     for number, task in enumerate(plan.tasks, start=1):
         problem = _fault_of_task(task, seen)
         if problem:
@@ -145,6 +170,7 @@ def tasks_of(plan: Any, round_number: int) -> list[Task]:
             boundaries=task.boundaries,
             tools=tuple(dict.fromkeys(getattr(task, "tools", ()))),
             worker=getattr(task, "worker", ""),
+            instead_of=getattr(task, "instead_of", ""),
         )
         for number, task in enumerate(plan.tasks, start=1)
     ]

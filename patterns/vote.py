@@ -30,7 +30,7 @@ from orchestrator.trips import Policy
 from .crew import work_through
 from .estimates import steps_of
 from .node import Node, check_run, node
-from .parts import Part, Prompt, Worker, as_prompt, is_performer, perform
+from .parts import Own, Part, Prompt, Worker, as_prompt, is_performer, perform
 from .plan import combined, plan_for
 from .prompts import as_text, reports
 from .result import Result
@@ -144,40 +144,28 @@ async def _ask(
     run: Run, at: Node, asked: list[Worker], question: Any, count: _Count, *, width: int
 ) -> list[Part[Any]]:
     """The voters' parts. Only as many are asked at once as could decide it: an asked one is paid for."""
-
-    async def one(worker: Worker) -> Part[Any]:
-        return await perform(run, worker, question)
-
     parts: list[Part[Any]] = []
     # One agent asked several times says the same beginning each time, several agents don't.
     same = asked[0] if all(worker is asked[0] for worker in asked) else None
     shared = as_prompt(question) if same is not None and is_performer(same) else ""
     with sharing(uses=1 if same is None else len(asked), shared=shared):
         while count.wants and len(parts) < len(asked):  # each round asks one at least
-            next_ones = asked[len(parts) :][: min(width, count.wants)]
             begun = len(parts)
+            next_ones = asked[begun:][: min(width, count.wants)]
 
-            def heard(outer: Part[Any], begun: int = begun) -> None:
-                part = count.hear(_voted(outer, begun + outer.index, question))
+            async def one(
+                index: int, worker: Worker, absorbs: Callable[[], bool], begun: int = begun
+            ) -> Part[Any]:
+                index += begun
+                return await perform(run, worker, question, index=index, absorbs=absorbs)
+
+            def heard(outer: Part[Any]) -> None:
+                part = count.hear(outer)
                 at.note(part)
                 parts.append(part)
 
-            count_now = len(next_ones)
-            if same is not None:
-                await work_through(
-                    run, same, [question] * count_now, on_part=heard, width=count_now
-                )
-            else:
-                await work_through(run, one, next_ones, on_part=heard, width=count_now)
+            await work_through(run, Own(one), next_ones, on_part=heard, width=len(next_ones))
     return sorted(parts, key=lambda part: part.index)
-
-
-def _voted(outer: Part[Any], index: int, question: Any) -> Part[Any]:
-    """The voter's own part, in its place among the voters."""
-    if isinstance(outer.value, Part):
-        return replace(outer.value, index=index)
-    name = outer.name or getattr(outer.item, "name", "")
-    return replace(outer, index=index, item=question, name=name)
 
 
 class _Count:

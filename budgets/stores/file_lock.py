@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -104,18 +104,24 @@ class Turnstile:
             self._fd = -1
 
 
-def refuse_network_drive(path: Path) -> None:
+def refuse_network_drive(path: Path, drives: Iterable[tuple[str, str]] | None = None) -> None:
     """Write-ahead logging needs shared memory, which no network drive has.
+
+    Args:
+        path: of the file.
+        drives: where each is mounted, and its file system; None takes those of this machine.
 
     Raises:
         LedgerUnavailable: the file would lie on such a drive.
     """
+    if drives is None:
+        drives = [(one.mountpoint, one.fstype) for one in psutil.disk_partitions(all=True)]
     folder = str(path.parent.resolve())
     best = ("", "")
-    for part in psutil.disk_partitions(all=True):
-        mount = part.mountpoint.rstrip("/")
+    for where, kind in drives:
+        mount = where.rstrip("/")
         if (folder == mount or folder.startswith(mount + "/")) and len(mount) >= len(best[0]):
-            best = (mount, part.fstype.lower())
+            best = (mount, kind.lower())
     if best[1] in _NETWORK:
         raise LedgerUnavailable(
             f"ledger {path}: {best[0]} is a network drive ({best[1]}), where a money file is not safe; "

@@ -85,8 +85,11 @@ def attach(
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> int:
-    """Go on with a job that was left or killed, until every item has ended."""
-    return _take_up(run, ledger, config, json=json, cancels=False)
+    """Go on with a job that was left or killed, until every item has ended.
+
+    The rows and the summary of a job of classify, extract or map are written as by its own command.
+    """
+    return _attach(run, ledger, config, json=json)
 
 
 @app.command()
@@ -97,8 +100,11 @@ def cancel(
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> int:
-    """Cancel a job's batches, and settle what was answered by then; the rest is not billed."""
-    return _take_up(run, ledger, config, json=json, cancels=True)
+    """Cancel a job's batches, and settle what was answered by then; the rest is not billed.
+
+    What was answered is billed, and so its rows are written; the others say that they were cancelled.
+    """
+    return _cancel(run, ledger, config, json=json)
 
 
 @app.command()
@@ -117,22 +123,54 @@ def watch(
     from orchestrator.errors import ConfigError
 
     try:
-        return _take_up(run, ledger, config, json=json, cancels=False)
+        return _attach(run, ledger, config, json=json)
     except ConfigError as error:
         if "under way in another process" not in str(error):
             raise
     return _end(watch_other(_place(run, ledger).folder, every_s=every), json=json)
 
 
-def _take_up(
-    run: str, ledger: Path | None, config: Path | None, *, json: bool, cancels: bool
-) -> int:
+def _attach(run: str, ledger: Path | None, config: Path | None, *, json: bool) -> int:
+    """Go on with a job: a bulk job as its own command would, any other until all its items have ended."""
     from earmark.batch_watch import take_up
+    from earmark.bulk_again import job_again, rows_by
     from earmark.doors import book_of, settings_of
 
     place = _place(run, ledger)
-    prices = book_of(None, settings_of(config))
-    return _end(take_up(place, prices, cancels=cancels), json=json)
+    with job_again(place, config=config, json=json, sends=True) as job:
+        if job is not None:
+            from earmark.bulk_job import do
+
+            return do(job)
+    code = _end(take_up(place, book_of(None, settings_of(config)), cancels=False), json=json)
+    if (command := rows_by(place)) is not None:
+        output.remark(f"the rows of its documents are written by: {command}")
+    return code
+
+
+def _cancel(run: str, ledger: Path | None, config: Path | None, *, json: bool) -> int:
+    """End a job, first of all; then write the rows of a bulk job, with the answers that there were by then."""
+    from earmark.batch_watch import take_up
+    from earmark.bulk_again import job_again, rows_by
+    from earmark.doors import book_of, settings_of
+
+    place = _place(run, ledger)
+    progress = take_up(place, book_of(None, settings_of(config)), cancels=True)
+    if not progress.is_complete:
+        return _end(progress, json=json)
+    command = rows_by(place)
+    with job_again(place, config=config, json=json, sends=False) as job:
+        if job is not None:
+            from earmark.bulk_job import do
+
+            code = do(job)
+            output.remark(f"what was cancelled is asked again only by: {command}")
+            return code
+    if command is not None:
+        output.remark(
+            f"the rows of its documents are written by (it asks again about what was cancelled): {command}"
+        )
+    return _end(progress, json=json)
 
 
 def _place(run: str, ledger: Path | None) -> RunPlace:

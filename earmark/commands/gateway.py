@@ -149,7 +149,7 @@ def new(
 
     from budgets.settings import ledger_path
     from earmark.doors import ledger_to_write, moment
-    from earmark.gateway_job import caps_on
+    from earmark.gateway_job import caps_on, out_of_reach
     from orchestrator.gateway.tokens import Tokens
 
     until = moment(ends, tz or "UTC", option="--ends", is_end=True)
@@ -157,11 +157,17 @@ def new(
         raise Mistake(f"--ends: {ends} is over already; name a time to come")
     amounts = {"day": cap_day, "week": cap_week, "month": cap_month, None: cap}
     caps = caps_on(scope, amounts, tz=tz, owner="earmark gateway token")
-    path = ledger_path(ledger)
-    with ledger_to_write(ledger, create=True) as opened:
+    tokens = Tokens.beside(ledger_path(ledger))
+    # The key is good once its caps are set, and no cap is set for a key that can't be made.
+    with (
+        tokens.making(scope, ends=until, is_admin=admin) as (token, key),
+        ledger_to_write(ledger, create=True) as opened,
+    ):
+        around = [entry.cap for entry in opened.ledger.caps() if not entry.fallback]
         for one in caps:
             opened.ledger.set_cap(one)
-    token, key = Tokens.beside(path).new(scope, ends=until, is_admin=admin)
+    for sentence in out_of_reach(caps, around):
+        output.remark(sentence)
     if json:
         output.print_json(
             {

@@ -29,6 +29,8 @@ _CHUNK = 1_000
 #: Prefixes and shapes that are remembered; beyond it the file is asked again.
 _REMEMBERED = 1_000
 _TOO_LARGE = Outcome.TOO_LARGE.value
+#: Ends that another try might better, but that were paid for, or may have been: nothing is paid twice knowingly.
+_PAID = frozenset({Outcome.IN_DOUBT, Outcome.STALLED})
 
 
 @dataclass(slots=True)
@@ -116,8 +118,8 @@ class Intake:
             cut = outcome == Outcome.TRUNCATED and length < int(item.body.get("max_tokens") or 0)
             if state == "done" and outcome and Outcome(outcome).is_final and not cut:
                 draw.ended.append(n)
-            elif state == "done" and (outcome == Outcome.IN_DOUBT or n in self._told):
-                draw.ended.append(n)  # it may have been paid for, or it has failed just now
+            elif state == "done" and (outcome in _PAID or n in self._told):
+                draw.ended.append(n)  # it was or may have been paid for, or it has failed just now
             elif state == "done":
                 taken = self._take_in(item)
                 if isinstance(taken, _Priced):

@@ -343,6 +343,12 @@ class ItemStore(JobFile):
         names = list(Ended.__dataclass_fields__)
         return [Ended(**dict(zip(names, row, strict=True))) for row in found]
 
+    def ended_numbers(self) -> list[int]:
+        """All items that have ended, in the order in which they were drawn."""
+        return [
+            int(row[0]) for row in self.rows("SELECT n FROM items WHERE state = 'done' ORDER BY n")
+        ]
+
     def counts(self) -> dict[tuple[str, str], tuple[int, int]]:
         """How many items there are of each state and outcome, and what they cost."""
         found = self.rows(

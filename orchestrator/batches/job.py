@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Self
@@ -44,6 +44,7 @@ logger = logging.getLogger("earmark")
 #: How often a job looks whether its run was stopped.
 _LOOK_S = 0.25
 _PROGRESS_S = 0.2
+_READ_AT_ONCE = 1_000
 #: Turns without anything under way.
 _IDLE_TURNS_MAX = 100
 
@@ -104,7 +105,7 @@ class BatchJob:
         self._told: set[int] = set()
         self._began = time.monotonic()
         self._looked = 0.0
-        self._is_running = False
+        self._is_running = self._was_run = False
         self._idle_turns = 0
 
     # ---- from outside -------------------------------------------------------------------------------
@@ -123,6 +124,18 @@ class BatchJob:
         """Whether it was left while batches were under way."""
         return self._work.control.is_detached
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it was cancelled: nothing is asked any more."""
+        return self._work.control.is_cancelled
+
+    def ended(self) -> Iterator[Done]:
+        """How all items ended that have, those of earlier processes included; nothing is sent for it."""
+        numbers = self._store.ended_numbers()
+        for start in range(0, len(numbers), _READ_AT_ONCE):
+            for one in self._store.ended(numbers[start : start + _READ_AT_ONCE]):
+                yield _as_done(one, reused=True)
+
     def progress(self) -> Progress:
         """Where it stands."""
         return progress_of(self._store, time.monotonic() - self._began, tuple(self._waves.choices))
@@ -136,7 +149,21 @@ class BatchJob:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            await self._tell(error)
+        finally:
+            self.close()
+
+    async def _tell(self, error: BaseException | None) -> None:
+        """Whoever wants to know of the end is told, once: not of a job that was left and will be taken up again."""
+        if not self._was_run:
+            return
+        progress = self.progress()
+        is_over = progress.is_complete and progress.all_taken_in and not self.is_detached
+        if not isinstance(error, Exception) and (error is not None or not is_over):
+            return
+        end = "complete" if error is None else "fault"
+        await tell(self.settings.notify, {"run": self.run.id, "end": end, **progress.counts()})
 
     def close(self) -> None:
         """Close the job's files; may be called twice."""
@@ -159,7 +186,7 @@ class BatchJob:
         """
         if self._is_running:
             raise ConfigError(f"run {self.run.id}: its job is under way already")
-        self._is_running = True
+        self._is_running = self._was_run = True
         work = self._work
         # What was taken in by an earlier process, and is not given any more, is not paid for either.
         self._store.since = 0 if items is None else work.session
@@ -221,7 +248,7 @@ class BatchJob:
             await self._notice_standstill()
         async for done in self._finish_directly():
             yield done
-        if self._work.control.is_cancelled or (self._store.since and intake.exhausted):
+        if self._work.control.is_cancelled:
             self._store.note(taken_in="yes")
         if intake.exhausted and not self._work.control.is_detached:
             self._store.end_unasked(Outcome.CANCELLED.value, "the job was taken up without it")
@@ -278,6 +305,8 @@ class BatchJob:
                 yield done
             self._heed_the_run()
             self._look()
+        if self._store.since and intake.exhausted and not self._store.fact("taken_in"):
+            self._store.note(taken_in="yes")
 
     def _is_full(self, count: int, size: int) -> bool:
         """A whole batch waits."""
@@ -358,8 +387,6 @@ class BatchJob:
             self._spool.clear()
         self._store.note(end=end)
         self.run.journal.write("job", end=end, **progress.counts())
-        facts = {"run": self.run.id, "end": end, **progress.counts()}
-        await tell(self.settings.notify, facts)
         self._is_running = False
 
 

@@ -1,4 +1,4 @@
-"""Telling somebody that a job has ended or stopped: a command, a webhook, or both. Counts and dollars only."""
+"""Telling somebody that a job has ended: a command, a webhook, or both. Counts and dollars only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ logger = logging.getLogger("earmark")
 
 
 async def tell(notify: Notify, facts: Mapping[str, Any]) -> None:
-    """Run the command and post to the webhook. A fault is logged: the job is done all the same."""
+    """Run the command and post to the webhook. A fault is logged: the job is done all the same.
+
+    Args:
+        notify: who.
+        facts: what they are told, plain JSON.
+    """
     if notify.command:
         await _run(notify, json.dumps(facts).encode())
     if notify.webhook:

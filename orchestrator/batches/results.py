@@ -15,10 +15,11 @@ from budgets.prices import PriceBook
 from budgets.pricing import cost
 from budgets.shape import Shape
 from budgets.usage import Usage
+from orchestrator.answers import item_ended_by
 from orchestrator.attempt import usage_record
 from orchestrator.outcomes import Outcome
 from orchestrator.wire import read_usage
-from orchestrator.wire.batches import ResultLine, how_it_stopped, read_result
+from orchestrator.wire.batches import ResultLine, read_result
 from orchestrator.wire.prefixes import to_json
 
 from .bills import other_costs
@@ -30,7 +31,6 @@ from .tables import BatchRow, Sent
 
 logger = logging.getLogger("earmark")
 
-_OUTCOMES = {"ok": Outcome.OK, "refusal": Outcome.REFUSAL, "truncated": Outcome.TRUNCATED}
 #: Totals of a batch that the ledger's line carries.
 _SUMMED = (
     "input_tokens",
@@ -170,7 +170,7 @@ class ResultReader:
     def _answered(self, sent: Sent, result: ResultLine) -> Judged:
         message = result.message
         assert message is not None
-        outcome = _OUTCOMES[how_it_stopped(message)]
+        outcome, reason = item_ended_by(message)
         text = to_json(message).decode()
         shape = _shape(self._row, sent)
         usage = read_usage(message, requested=shape)
@@ -189,7 +189,6 @@ class ResultReader:
                 self._row.id,
                 nanos - held,
             )
-        reason = "" if outcome is Outcome.OK else f"stopped by {message.get('stop_reason')}"
         return Judged(
             n=sent.n,
             state="done",

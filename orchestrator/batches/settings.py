@@ -36,7 +36,10 @@ class Polling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notify:
-    """Who is told when a job ends or stops. Both get counts and dollars only, never content.
+    """Who is told when a job has ended: once, when ``BatchJob`` is left, with the figures of then.
+
+    Also if it ended by a cap or a fault (``end`` is ``fault``); not if it was left to be taken up again. Both get
+    counts and dollars only, never content.
 
     Attributes:
         command: a program and its arguments; the JSON comes on its standard input.

@@ -12,10 +12,10 @@ from typing import Any
 import httpx2
 
 from budgets.records import Line
+from orchestrator.answers import item_ended_by
 from orchestrator.context import Tally, calling_as
 from orchestrator.failures import outcome_of
 from orchestrator.outcomes import Outcome
-from orchestrator.wire.batches import how_it_stopped
 from orchestrator.wire.prefixes import join, of_json, to_json
 
 from .item_store import Judged
@@ -25,7 +25,6 @@ from .work import Work
 _WIDTH = 16
 #: Longer answers are not kept in the ledger; after a crash they would be paid again.
 _KEPT_BYTES = 64 * 1024
-_OUTCOMES = {"ok": Outcome.OK, "refusal": Outcome.REFUSAL, "truncated": Outcome.TRUNCATED}
 
 
 async def finish_directly(work: Work) -> None:
@@ -70,8 +69,7 @@ async def _call(work: Work, n: int, identity: str, body: Mapping[str, Any]) -> t
         except Exception as error:  # every end of a call is an outcome  # noqa: BLE001
             outcome, reason = outcome_of(error)
             return _judged(n, outcome, reason, None, tally), max(tally.calls, 1)
-    outcome = _OUTCOMES[how_it_stopped(message)]
-    reason = "" if outcome is Outcome.OK else f"stopped by {message.get('stop_reason')}"
+    outcome, reason = item_ended_by(message)
     return _judged(n, outcome, reason, message, tally), max(tally.calls, 1)
 
 
@@ -128,6 +126,6 @@ def _paid_before(work: Work, identities: set[str]) -> dict[str, tuple[Judged, in
         for line in lines:
             for name in tally.tokens:
                 tally.tokens[name] += int((line.usage or {}).get(name, 0))
-        outcome = _OUTCOMES[how_it_stopped(message)]
-        found[unit] = (_judged(numbers[unit], outcome, "", message, tally), len(lines))
+        outcome, reason = item_ended_by(message)
+        found[unit] = (_judged(numbers[unit], outcome, reason, message, tally), len(lines))
     return found

@@ -39,8 +39,15 @@ class Actions:
 
         Safe in a finalizer, even one that interrupts this very desk.
         """
-        self._mail.append((action, args))
-        self._read_mail()
+        if not self._mail and self._lock.acquire(blocking=False):
+            try:
+                _do(action, args)
+            finally:
+                self._lock.release()
+        else:
+            self._mail.append((action, args))
+        if self._mail:
+            self._read_mail()
 
     def _read_mail(self) -> None:
         # Whoever fails to get the lock leaves its mail to the holder, who looks again after
@@ -48,10 +55,13 @@ class Actions:
         while self._mail and self._lock.acquire(blocking=False):
             try:
                 while self._mail:
-                    action, args = self._mail.popleft()
-                    try:
-                        action(*args)
-                    except Exception:  # noqa: BLE001 - it is not the fault of whoever reads the mail
-                        _log.exception("an action posted to the gate failed")
+                    _do(*self._mail.popleft())
             finally:
                 self._lock.release()
+
+
+def _do(action: Callable[..., object], args: tuple[Any, ...]) -> None:
+    try:
+        action(*args)
+    except Exception:  # noqa: BLE001 - it is not the fault of whoever reads the mail
+        _log.exception("an action posted to the gate failed")

@@ -23,6 +23,8 @@ _FAST = {
     INPUT_TOKENS: "anthropic-fast-input-tokens",
     OUTPUT_TOKENS: "anthropic-fast-output-tokens",
 }
+#: Whatever is of interest begins so; most servers in between send none of it.
+_PREFIXES = (b"anthropic-", b"retry-after")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,9 @@ class RateHeaders:
     retry_after_s: float | None
 
 
+_SILENT: Final = RateHeaders(limits={}, remaining={}, retry_after_s=None)
+
+
 def read_headers(headers: Mapping[str, str], *, wall_s: float, lane: str = "") -> RateHeaders:
     """Read the rate-limit headers of one response.
 
@@ -49,6 +54,8 @@ def read_headers(headers: Mapping[str, str], *, wall_s: float, lane: str = "") -
         lane: ``fast`` reads the token limits of fast mode.
     """
     lower = _about_rates(headers)
+    if not lower:
+        return _SILENT
     names = _FAST if lane == "fast" else _STANDARD
     return RateHeaders(
         limits=_counts(lower, names, "limit", least=1),
@@ -62,12 +69,11 @@ def _about_rates(headers: Mapping[str, str]) -> dict[str, str]:
     raw = getattr(headers, "raw", None)
     if raw is None:
         return {name.lower(): value for name, value in headers.items()}
-    found: dict[str, str] = {}
-    for name, value in raw:
-        lower = name.lower()
-        if lower.startswith((b"anthropic-", b"retry-after")):
-            found[lower.decode("latin-1")] = value.decode("latin-1")
-    return found
+    return {
+        lower.decode("latin-1"): value.decode("latin-1")
+        for name, value in raw
+        if (lower := name.lower()).startswith(_PREFIXES)
+    }
 
 
 def _counts(

@@ -1,6 +1,8 @@
 """Drains: the rest of answers whose clients are gone is read in the background, to their final usage.
 
-Within bounds of number and time; beyond them a request is given up, and its hold is in doubt.
+Within bounds of number and time; beyond them a request is given up, and its hold is in doubt. A drain gives its slot
+in the gate back when its client goes, since nobody waits for it: what it may still take of the upstream is bounded
+by the number of drains alone, which is small.
 """
 
 from __future__ import annotations

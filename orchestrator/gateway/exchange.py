@@ -31,6 +31,7 @@ from orchestrator.wire import Reading
 from orchestrator.wire.counts import read_count
 
 from .attribution import NOBODY, Caller
+from .blotting import Passage
 from .body import LARGE, read_json
 from .passing import BadHeader, betas_of, to_client, to_upstream
 from .patience import Patience
@@ -45,7 +46,7 @@ from .replies import (
     stopping,
     too_slow,
 )
-from .upstream import UpstreamFault
+from .upstream import UpstreamFault, why_none
 
 if TYPE_CHECKING:
     from .gateway import Gateway
@@ -55,6 +56,8 @@ logger = logging.getLogger("earmark")
 
 #: Of the time that a client says it has patience for, the part that may be spent waiting.
 _SHARE_OF_TIMEOUT = 0.8
+#: Seconds for a call to get through the gate where nothing is in its way, however little it may wait for money.
+_LEAST_S = 1.0
 _COUNTER = "/v1/messages/count_tokens"
 
 
@@ -62,6 +65,7 @@ class Exchange:
     """One request to ``/v1/messages`` and its answer.
 
     Attributes:
+        http: the client's request.
         task: does it; the server's own for this request.
         is_sent: its first byte can have left.
         is_alone: nobody listens any more.
@@ -71,16 +75,17 @@ class Exchange:
 
     __slots__ = (
         "_accounts",
+        "_attempt",
         "_begun",
         "_body",
         "_gateway",
         "_headers",
-        "_http",
         "_is_late",
         "_lease",
         "_patience",
         "_raw",
         "_target",
+        "http",
         "is_alone",
         "is_sent",
         "task",
@@ -93,13 +98,14 @@ class Exchange:
     ) -> None:
         self._gateway = gateway
         self._lease = lease
-        self._http = http
+        self.http = http
         self._target = target
         self._raw = raw
         self._body: dict[str, Any] = {}
         self._headers: CIMultiDict[str] = CIMultiDict()
         self._accounts: tuple[Account, ...] = lease.accounts_of(NOBODY)
         self._patience: Patience | None = None
+        self._attempt: Attempt | None = None
         #: The response, if the client got its headers while it waited.
         self._begun: web.StreamResponse | None = None
         self._is_late = False
@@ -117,16 +123,25 @@ class Exchange:
             return
         self.is_alone = True
         if self.is_sent:
+            # Its slot is for those who wait for an answer; ``drains`` bounds what goes on without one.
+            if self._attempt is not None and self._attempt.ticket is not None:
+                self._attempt.ticket.close()
             self._gateway.drains.adopt(self.task)
         else:
             self.task.cancel()
 
     def drop_client(self) -> None:
         """Its lease has ended, or it takes nothing: close its connection."""
-        transport = self._http.transport
+        transport = self.http.transport
         if transport is not None:
             transport.abort()
         self.client_left()
+
+    def give_up(self) -> None:
+        """Neither its client nor the ledger waits for its answer any more."""
+        self.drop_client()
+        if self.task is not None:
+            self.task.cancel()
 
     def wait_no_longer(self) -> None:
         """It has waited long enough for held money."""
@@ -153,10 +168,10 @@ class Exchange:
 
     async def _answer(self) -> web.StreamResponse:
         self._body = await self._read()
-        caller = self._lease.family.place(self._http.headers, self._body)
+        caller = self._lease.family.place(self.http.headers, self._body)
         self._accounts = self._lease.accounts_of(caller)
         try:
-            self._headers = to_upstream(self._http.raw_headers, self._gateway.upstream.credentials)
+            self._headers = to_upstream(self.http.raw_headers, self._gateway.upstream.credentials)
             with _places(self._lease, caller):
                 attempt = await self._admitted(caller)
         except BadHeader as error:
@@ -190,14 +205,14 @@ class Exchange:
             parent=caller.parent or call.parent,
             tallies=(*call.tallies, *(one.tally for one in self._accounts)),
         )
-        betas = betas_of(self._http.headers)
+        betas = betas_of(self.http.headers)
         if len(self._raw) < LARGE:
             attempt = metering.attempt(self._body, betas, call)
         else:
             attempt = await asyncio.to_thread(metering.attempt, self._body, betas, call)
         _check_unchanged(attempt.reading)
         wait_s = self._longest_wait(stream=attempt.reading.stream)
-        deadline = metering.gate.clock.monotonic() + wait_s
+        deadline = metering.gate.clock.monotonic() + max(wait_s, _LEAST_S)
         attempt.ticket = await metering.gate.enter(attempt.reading.model, deadline)
         try:
             await self._hold(attempt, caller, wait_s)
@@ -214,9 +229,9 @@ class Exchange:
     def _longest_wait(self, *, stream: bool) -> float:
         limits = self._gateway.limits
         if stream:
-            self._patience = Patience(self._http, after_s=limits.patient_s, every_s=limits.ping_s)
+            self._patience = Patience(self.http, after_s=limits.patient_s, every_s=limits.ping_s)
             return limits.wait_s
-        said = self._http.headers.get("x-stainless-timeout", "")
+        said = self.http.headers.get("x-stainless-timeout", "")
         own = float(said) * _SHARE_OF_TIMEOUT if said.isascii() and said.isdigit() else 0
         return min(limits.wait_s, own) if own > 0 else limits.wait_s
 
@@ -259,7 +274,7 @@ class Exchange:
                 async with response:
                     said = await response.read()
             except (UpstreamFault, aiohttp.ClientError, TimeoutError) as error:
-                logger.warning("the token counter could not be reached (%s)", error)
+                logger.warning("the token counter could not be reached: %s", why_none(error))
                 return reading.shape
             ticket.observe(response.status, response.headers)
         count = read_count(response.status, said)
@@ -270,16 +285,19 @@ class Exchange:
     async def _exchange(self, attempt: Attempt) -> web.StreamResponse:
         metering = self._lease.metering
         self.is_sent = True
+        self._attempt = attempt
         response: aiohttp.ClientResponse | None = None
-        begun = self._begun
         try:
             response = await self._gateway.line.send("POST", self._target, self._headers, self._raw)
             attempt.status = response.status
+            headers = to_client(response.raw_headers, self._gateway.blot)
             if attempt.reading.stream and 200 <= response.status < 300:
-                attempt.start_stream(response.status, response.headers)
+                attempt.start_stream(response.status, headers)
                 metering.mark(attempt, "doubt", attempt.held_nanos)
-                return await relay(self, attempt, self._http, response, begun)
-            return await self._whole(attempt, response, begun)
+                passage = Passage(self._gateway.blot, headers.get("content-encoding", ""))
+                begun = self._begun or web.StreamResponse(status=response.status, headers=headers)
+                return await relay(self, attempt, response, begun, passage)
+            return await self._whole(attempt, response, headers)
         except (UpstreamFault, aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._failed(attempt, error) from None
         except BaseException as error:
@@ -299,25 +317,25 @@ class Exchange:
         if not attempt.ended:
             self._lease.metering.end_soon(attempt, attempt.of_failure(cause))
         said = "it may have been billed, so its hold is in doubt" if sent else "nothing was sent"
-        name = type(cause).__name__
-        return Refusal(502, f"the upstream gave no answer ({name}); {said}", reason="upstream")
+        return Refusal(502, f"{why_none(error)}; {said}", reason="upstream")
 
     async def _whole(
-        self,
-        attempt: Attempt,
-        response: aiohttp.ClientResponse,
-        begun: web.StreamResponse | None,
+        self, attempt: Attempt, response: aiohttp.ClientResponse, headers: CIMultiDict[str]
     ) -> web.StreamResponse:
         """An answer that comes as a whole: its hold ends, and its bytes go on as they are."""
-        body = await response.read()
-        said = _unpacked(body, response.headers)
-        ending, _ = attempt.of_answer(response.status, said, response.headers)
+        blot = self._gateway.blot
+        body = blot.blotted(await response.read())
+        unpacked = _unpacked(body, headers)
+        said = blot.blotted(unpacked)
+        ending, _ = attempt.of_answer(response.status, said, headers)
         self._lease.metering.end_soon(attempt, ending)
         # Nothing of it is needed again: the connection may serve the next request.
         response.release()
-        if begun is not None:
-            return await _into_stream(begun, said)
-        headers = to_client(response.raw_headers)
+        if self._begun is not None:
+            return await _into_stream(self._begun, said)
+        if said is not unpacked:  # the key was in packed bytes
+            body = said
+            headers.popall("content-encoding", None)
         headers.popall("content-length", None)
         return web.Response(status=response.status, body=body, headers=headers)
 

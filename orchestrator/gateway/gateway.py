@@ -23,13 +23,15 @@ from orchestrator.listener import Listener
 from orchestrator.metering import Metering
 from orchestrator.wire import Allowances
 
+from .blotting import Blot
 from .clients import Clients
 from .counters import Counters
+from .door import Door, check_host, is_loopback
 from .drains import Drains
 from .exchange import Exchange
 from .lease import Account, Ears, Figures, Lease
 from .limits import Limits
-from .listening import Listening, is_loopback
+from .listening import Listening
 from .serving import Serving
 from .tokens import Token, Tokens
 from .upstream import Line, Upstream
@@ -50,6 +52,7 @@ class Gateway:
         allow: the operator's words about costs that have no bound of their own. That no Priority Tier
             applies is always one of them: requests are not changed, and clients do not say it.
         host, port: where to listen; port 0 takes a free one.
+        door: in place of those, an address that is taken already.
         tokens: of clients, each with a scope; looked at again while it runs.
         anonymous: the scope of clients without a token, on loopback and while there are no tokens; ``""``
             lets none in.
@@ -73,6 +76,7 @@ class Gateway:
         allow: Allowances | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        door: Door | None = None,
         tokens: Tokens | None = None,
         anonymous: str = "",
         also: str = "",
@@ -85,11 +89,8 @@ class Gateway:
             raise ConfigError(
                 "gateway: web_max_uses would change requests, and a gateway changes none; clients set max_uses"
             )
-        if not is_loopback(host) and not (tokens and tokens.all()):
-            raise ConfigError(
-                f"gateway: {host} can be reached by others, so it needs tokens first: "
-                "earmark gateway token new --scope team/alice --cap-day 5"
-            )
+        host = host if door is None else door.host
+        check_host(host, tokens)
         self.ledger = ledger
         self.upstream = upstream
         self.limits = limits or Limits()
@@ -99,6 +100,7 @@ class Gateway:
         self._top = top
         self._tokens = tokens
         self._stamp: tuple[object, ...] | None = None
+        self._fault = ""
         self.clients = Clients()
         self.drains = Drains(most=self.limits.drains, within_s=self.limits.drain_s)
         self.counters = Counters(
@@ -108,13 +110,19 @@ class Gateway:
             connections=lambda: self._listening.connections,
         )
         self.line = Line(upstream)
+        self.blot = Blot(upstream.secret)
         self.exchanges: set[Exchange] = set()
         self._by_connection: dict[object, Exchange] = {}
         self.is_stopping = False
         self._totals = Account()
         self._anonymous = anonymous if is_loopback(host) else ""
         self._listening = Listening(
-            Serving(self, files=files), host, port, self.limits, lost=self._connection_lost
+            Serving(self, files=files),
+            host,
+            port,
+            self.limits,
+            lost=self._connection_lost,
+            door=door,
         )
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -139,25 +147,29 @@ class Gateway:
             OSError: the port is taken.
             ConfigError: the upstream is this very gateway, or a token's file can't be read.
         """
-        # In an empty context: a request belongs to its lease, not to whoever started the gateway.
-        await asyncio.create_task(self._listening.start(), context=Context())
-        if self.upstream.url.rstrip("/") == self.url:
-            await self._listening.stop()
-            raise ConfigError(
-                f"upstream: {self.url} is this gateway itself; name the API behind it"
-            )
-        await self.line.open()
-        if self._anonymous:
-            self.clients.anonymous = self._standing(self._anonymous, identity="anonymous")
-        self._look_at_tokens()
+        try:
+            self._listening.take().check_upstream(self.upstream.url)
+            await self.line.open()
+            if self._anonymous:
+                self.clients.anonymous = self._standing(self._anonymous, identity="anonymous")
+            self._look_at_tokens()
+            # In an empty context: a request belongs to its lease, not to whoever started the gateway.
+            await asyncio.create_task(self._listening.start(), context=Context())
+        except BaseException:
+            await self.stop()
+            raise
         self._sweeper = asyncio.create_task(self._sweep(), context=Context())
 
-    async def stop(self) -> None:
+    async def stop(self, within_s: float | None = None) -> None:
         """Take nothing new, let what is under way end, within bounds, and leave no port and no connection open.
 
         What was not sent is declined; what is not done in time is in doubt.
+
+        Args:
+            within_s: seconds for what is under way; None takes those of its limits.
         """
         self.is_stopping = True
+        bound_s = self.limits.stop_s if within_s is None else within_s
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
@@ -169,7 +181,7 @@ class Gateway:
                 if not exchange.is_sent:
                     exchange.task.cancel()
         if tasks:
-            _, left = await asyncio.wait(tasks, timeout=self.limits.stop_s)
+            _, left = await asyncio.wait(tasks, timeout=bound_s)
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
@@ -177,6 +189,11 @@ class Gateway:
         self.clients.close_all()
         await self._listening.stop()
         await self.line.close()
+
+    def give_up(self) -> None:
+        """What is under way is in doubt from now on, so that nobody waits for it: neither a client nor ``stop``."""
+        for exchange in list(self.exchanges):
+            exchange.give_up()
 
     @property
     def url(self) -> str:
@@ -303,10 +320,7 @@ class Gateway:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_SWEEP_S)
-            try:
-                self._look_at_tokens()
-            except (ConfigError, OSError) as error:
-                logger.error("gateway: %s", error)  # noqa: TRY400 - one sentence, no traceback
+            self._look_at_tokens_again()
             wall = datetime.now(UTC)
             for lease in self.clients.all():
                 if lease.ends is not None and lease.ends <= wall:
@@ -317,6 +331,16 @@ class Gateway:
                     exchange.drop_client()
                 if 0 < exchange.waits_until < now:
                     exchange.wait_no_longer()
+
+    def _look_at_tokens_again(self) -> None:
+        fault = ""
+        try:
+            self._look_at_tokens()
+        except (ConfigError, OSError) as error:
+            fault = str(error)
+        if fault and fault != self._fault:  # said once, not four times a second
+            logger.error("gateway: %s", fault)
+        self._fault = fault
 
     def _look_at_tokens(self) -> None:
         """Let in clients whose tokens are new, and shut out those whose tokens were taken back."""

@@ -180,6 +180,11 @@ class Lease:
             return False
         return True
 
+    def give_up(self) -> None:
+        """What of it is under way is in doubt from now on; nobody waits for its answers any more."""
+        for exchange in list(self._under_way):
+            exchange.give_up()
+
     def begin(self, exchange: Exchange) -> None:
         """A request is under way."""
         self._under_way.add(exchange)

@@ -15,7 +15,8 @@ class Limits:
         patient_s: a client that asked for a stream gets its headers, and pings, once it has waited so long.
         ping_s: between pings. Claude Code gives up a stream that is silent for 10 s at the earliest.
         drain_s: how long the rest of an answer is read whose client is gone.
-        drains: so many such answers at once.
+        drains: so many such answers at once. They take no slot of the gate, so that no live client waits for
+            them: the upstream may have so many requests more than the gate's width.
         stop_s: how long the end of the gateway waits for what is under way.
         write_s: a client that takes nothing for so long is gone.
         body_s: in which the body of a request must arrive.
@@ -30,7 +31,7 @@ class Limits:
     patient_s: float = 20
     ping_s: float = 4
     drain_s: float = 120
-    drains: int = 256
+    drains: int = 64
     stop_s: float = 10
     write_s: float = 60
     body_s: float = 60

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,13 +12,12 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
 
+from .door import BACKLOG, Door
 from .limits import Limits
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 #: The web server's own words about connections: what a client does wrong is a line, not a traceback.
 _log = logging.getLogger("earmark.gateway.http")
-#: Connections that wait for the server to take them.
-_BACKLOG = 1024
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
@@ -35,22 +33,13 @@ _log.addFilter(
 )  # faults of ours are caught, and logged in full, before they come here
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 class Listening:
     """A server in front of a handler.
 
     Args:
         handle: answers requests; a client that leaves does not end it.
         host, port: where; port 0 takes a free one.
+        door: the same as an address that is taken already; None takes it at the start.
         limits: of connections and bodies.
         lost: hears of every connection that is gone.
     """
@@ -63,22 +52,35 @@ class Listening:
         limits: Limits,
         *,
         lost: Callable[[object], None],
+        door: Door | None = None,
     ) -> None:
         self._lost = lost
         self._handle = handle
         self._host = host
         self._port = port
         self._limits = limits
+        self._door = door
         self._server: _Server | None = None
         self._runner: web.ServerRunner | None = None
-        self._site: web.TCPSite | None = None
+        self._sites: list[web.SockSite] = []
 
-    async def start(self) -> None:
-        """Listen.
+    def take(self) -> Door:
+        """The address, which is taken now if it is not yet; who connects waits for ``start``.
 
         Raises:
             OSError: the port is taken.
         """
+        if self._door is None:
+            self._door = Door(self._host, self._port)
+        return self._door
+
+    async def start(self) -> None:
+        """Serve.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        door = self.take()
         self._server = _Server(
             self._handle,
             most=self._limits.connections,
@@ -91,19 +93,15 @@ class Listening:
         )
         self._runner = web.ServerRunner(self._server, shutdown_timeout=0.5)
         await self._runner.setup()
-        self._site = web.TCPSite(self._runner, self._host, self._port, backlog=_BACKLOG)
-        try:
-            await self._site.start()
-        except OSError:
-            await self._runner.cleanup()
-            raise
-        self._port = self._runner.addresses[0][1]
+        for one in door.sockets:
+            self._sites.append(web.SockSite(self._runner, one, backlog=BACKLOG))
+            await self._sites[-1].start()
 
     async def close_door(self) -> None:
         """Take no further connections."""
-        if self._site is not None and self._runner is not None:
-            await self._site.stop()
-            self._site = None
+        sites, self._sites = self._sites, []
+        for site in sites:
+            await site.stop()
 
     async def stop(self) -> None:
         """Close every connection."""
@@ -111,17 +109,18 @@ class Listening:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+        if self._door is not None:
+            self._door.close()
 
     @property
     def url(self) -> str:
-        """The base URL for clients."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._port}"
+        """The base URL for clients, once the address is taken; ``""`` before."""
+        return "" if self._door is None else self._door.url
 
     @property
     def port(self) -> int:
         """Where it listens."""
-        return self._port
+        return self._port if self._door is None else self._door.port
 
     @property
     def connections(self) -> int:

@@ -9,6 +9,8 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from orchestrator.encodings import is_readable
 
+from .blotting import Blot
+
 #: Of one connection, not of the request (RFC 9110, 7.6.1).
 _HOP_BY_HOP = frozenset(
     {
@@ -20,6 +22,8 @@ _HOP_BY_HOP = frozenset(
 _NOT_UPSTREAM = frozenset(
     {"host", "content-length", "expect", "authorization", "x-api-key", *_HOP_BY_HOP}
 )
+
+_NONE: frozenset[str] = frozenset()
 
 
 class BadHeader(Exception):
@@ -40,11 +44,10 @@ def to_upstream(
     """
     headers: CIMultiDict[str] = CIMultiDict()
     pairs = list(raw)
-    dropped = _NOT_UPSTREAM | _named_by_connection(pairs)
+    named = _named_by_connection(pairs)
     for name, value in pairs:
-        text = name.decode("ascii", "replace")
-        lower = text.lower()
-        if lower in dropped:
+        text, lower = _spelled(name)
+        if lower in _NOT_UPSTREAM or lower in named:
             continue
         try:
             said = value.decode()
@@ -55,15 +58,15 @@ def to_upstream(
     return headers
 
 
-def to_client(raw: Iterable[tuple[bytes, bytes]]) -> CIMultiDict[str]:
-    """The upstream's headers as they go to the client. The length stands if it is known."""
+def to_client(raw: Iterable[tuple[bytes, bytes]], blot: Blot) -> CIMultiDict[str]:
+    """The upstream's headers as they go to the client, without its key. The length stands if it is known."""
     headers: CIMultiDict[str] = CIMultiDict()
     pairs = list(raw)
-    dropped = _HOP_BY_HOP | _named_by_connection(pairs)
+    named = _named_by_connection(pairs)
     for name, value in pairs:
-        text = name.decode("ascii", "replace")
-        if text.lower() not in dropped:
-            headers.add(text, value.decode("utf-8", "replace"))
+        text, lower = _spelled(blot.blotted(name))
+        if lower not in _HOP_BY_HOP and lower not in named:
+            headers.add(text, blot.blotted(value).decode("utf-8", "replace"))
     return headers
 
 
@@ -74,9 +77,18 @@ def betas_of(headers: CIMultiDictProxy[str]) -> tuple[str, ...]:
 
 
 def _named_by_connection(raw: Iterable[tuple[bytes, bytes]]) -> frozenset[str]:
-    named = [value for name, value in raw if name.lower() == b"connection"]
+    named = [value for name, value in raw if len(name) == 10 and name.lower() == b"connection"]
+    if not named:
+        return _NONE
     words = (word.strip().lower() for value in named for word in value.split(b","))
     return frozenset(word.decode("ascii", "replace") for word in words)
+
+
+@lru_cache(maxsize=1024)
+def _spelled(name: bytes) -> tuple[str, str]:
+    """A header's name as text, and in lower case: clients use the same few in every request."""
+    text = name.decode("ascii", "replace")
+    return text, text.lower()
 
 
 @lru_cache(maxsize=256)

@@ -15,7 +15,7 @@ from aiohttp import web
 from orchestrator.attempt import Attempt
 from orchestrator.metered_stream import Eye
 
-from .passing import to_client
+from .blotting import Passage, Passed
 
 if TYPE_CHECKING:
     from .exchange import Exchange
@@ -24,41 +24,44 @@ if TYPE_CHECKING:
 async def relay(
     exchange: Exchange,
     attempt: Attempt,
-    http: web.BaseRequest,
     upstream: aiohttp.ClientResponse,
-    begun: web.StreamResponse | None,
+    response: web.StreamResponse,
+    passage: Passage,
 ) -> web.StreamResponse:
     """Pass a stream on, and end its hold.
 
     Args:
         exchange: hears when the client is gone.
         attempt: has a hold; it is ended here, in whichever way.
-        http: the client's request.
-        upstream: the head of the answer.
-        begun: the response, if the client got its headers while it waited.
+        upstream: the answer, of which the head is in.
+        response: to the client, who may have its headers already.
+        passage: what may go on of the answer.
     """
-    eye = Eye(attempt, upstream.headers.get("content-encoding", ""))
-    response = begun or web.StreamResponse(
-        status=upstream.status, headers=to_client(upstream.raw_headers)
-    )
-    metering = attempt.meter
-    if begun is None:
-        await _to_client(exchange, response.prepare(http))
+    eye = Eye(attempt, "identity")
+    if not response.prepared:
+        await _to_client(exchange, response.prepare(exchange.http))
+
+    async def pass_on(passed: Passed) -> None:
+        ending = eye.take(passed.plain)
+        if ending is not None:
+            attempt.meter.end_soon(attempt, ending)
+        if passed.shows:
+            exchange.drop_client()
+        if passed.client and not exchange.is_alone:
+            await _to_client(exchange, response.write(passed.client))
+
     try:
         async for chunk in upstream.content.iter_any():
-            ending = eye.take(chunk)
-            if ending is not None:
-                metering.end_soon(attempt, ending)
-            if not exchange.is_alone:
-                await _to_client(exchange, response.write(chunk))
+            await pass_on(passage.take(chunk))
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         if not attempt.ended:
-            metering.end_soon(attempt, attempt.of_stream(error))
-        _cut(http)
+            attempt.meter.end_soon(attempt, attempt.of_stream(error))
+        _cut(exchange.http)
         return response
+    await pass_on(passage.rest())
     ending = eye.last()
     if ending is not None:
-        metering.end_soon(attempt, ending)
+        attempt.meter.end_soon(attempt, ending)
     if not exchange.is_alone:
         await _to_client(exchange, response.write_eof())
     return response

@@ -13,6 +13,7 @@ from aiohttp import web
 from orchestrator.gate import NestedTooDeep, RateDeadline
 
 from . import status
+from .blotting import Blot, Passage
 from .body import LARGE, read_body, read_json
 from .clients import check_no_browser
 from .exchange import Exchange
@@ -27,7 +28,7 @@ from .replies import (
     too_slow,
 )
 from .routes import Route, route_of
-from .upstream import UpstreamFault
+from .upstream import UpstreamFault, why_none
 
 if TYPE_CHECKING:
     from .gateway import Gateway
@@ -135,13 +136,13 @@ class Serving:
             response = await self._ask(http, route, raw)
             async with response:
                 ticket.observe(response.status, response.headers)
-                return await _copy(http, response)
+                return await _copy(http, response, self._gateway.blot)
 
     async def _pass(self, http: web.BaseRequest, route: Route) -> web.StreamResponse:
         body = _upload(http, self._gateway.limits.file_bytes) if http.method == "POST" else None
         response = await self._ask(http, route, body)
         async with response:
-            return await _copy(http, response)
+            return await _copy(http, response, self._gateway.blot)
 
     async def _ask(
         self, http: web.BaseRequest, route: Route, body: bytes | AsyncIterator[bytes] | None
@@ -153,17 +154,28 @@ class Serving:
         try:
             return await self._gateway.line.send(http.method, route.target, headers, body)
         except UpstreamFault as error:
-            raise Refusal(
-                502, f"the upstream gave no answer ({error})", reason="upstream"
-            ) from None
+            raise Refusal(502, why_none(error), reason="upstream") from None
 
 
-async def _copy(http: web.BaseRequest, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
+async def _copy(
+    http: web.BaseRequest, upstream: aiohttp.ClientResponse, blot: Blot
+) -> web.StreamResponse:
     """Pass on an answer that costs nothing."""
-    response = web.StreamResponse(status=upstream.status, headers=to_client(upstream.raw_headers))
+    headers = to_client(upstream.raw_headers, blot)
+    passage = Passage(blot, headers.get("content-encoding", ""))
+    response = web.StreamResponse(status=upstream.status, headers=headers)
     await response.prepare(http)
-    async for chunk in upstream.content.iter_any():
-        await response.write(chunk)
+    try:
+        async for chunk in upstream.content.iter_any():
+            passed = passage.take(chunk)
+            if passed.shows and http.transport is not None:
+                http.transport.abort()
+            await response.write(passed.client)
+    except (aiohttp.ClientError, TimeoutError):
+        if http.transport is not None:  # what broke off there breaks off here
+            http.transport.close()
+        return response
+    await response.write(passage.rest().client)
     await response.write_eof()
     return response
 

@@ -6,10 +6,10 @@ import io
 import urllib.request
 from collections.abc import AsyncIterable
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
+from aiohttp.connector import Connection
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -19,6 +19,11 @@ from orchestrator.errors import ConfigError
 _ONE_PIECE = 1 << 20
 #: What aiohttp would add by itself: nothing is added to what the client sent.
 _NOTHING_ADDED = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+
+#: Connections that are found stale for one request, one after the other.
+_STALE_MOST = 64
+#: Statuses below it only announce an answer; 101 is one of another protocol.
+_FIRST_FINAL = 200
 
 _NEVER_CONNECTED = (
     aiohttp.ClientConnectorError,
@@ -50,7 +55,15 @@ class Upstream:
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query:
+        if "@" in parts.netloc:  # it is printed and logged, and the key has a place of its own
+            raise ConfigError(
+                f"upstream: the address of {parts.hostname} holds a name or a password; leave them out of it"
+            )
+        try:
+            is_base = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+        except ValueError:  # not a port
+            is_base = False
+        if not is_base or parts.query:
             raise ConfigError(
                 f"upstream: {self.url!r} is not a base URL; write it such as https://api.anthropic.com"
             )
@@ -66,6 +79,11 @@ class Upstream:
         if self.api_key:
             return "x-api-key", self.api_key
         return "Authorization", f"Bearer {self.auth_token}"
+
+    @property
+    def secret(self) -> str:
+        """What no answer may show."""
+        return self.api_key or self.auth_token or ""
 
 
 class UpstreamFault(Exception):
@@ -103,6 +121,7 @@ class Line:
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=waits,
             skip_auto_headers=_NOTHING_ADDED,
+            request_class=_Request,
         )
 
     async def close(self) -> None:
@@ -130,22 +149,60 @@ class Line:
             UpstreamFault: no answer.
         """
         assert self._session is not None
-        data: Any = body
-        if isinstance(body, bytes) and len(body) > _ONE_PIECE:
-            data = io.BytesIO(body)
-        try:
-            return await self._session.request(
-                method,
-                URL(self._base + target, encoded=True),
-                headers=headers,
-                data=data,
-                allow_redirects=False,
-                proxy=self._proxy,
-            )
-        except _NEVER_CONNECTED as error:
-            raise UpstreamFault(type(error).__name__, sent=False) from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise UpstreamFault(type(error).__name__, sent=True) from error
+        for _ in range(_STALE_MOST):
+            try:
+                response = await self._session.request(
+                    method,
+                    URL(self._base + target, encoded=True),
+                    headers=headers,
+                    data=_given(body),
+                    allow_redirects=False,
+                    proxy=self._proxy,
+                )
+            except _StaleError:
+                continue
+            except _NEVER_CONNECTED as error:
+                raise UpstreamFault(type(error).__name__, sent=False) from error
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise UpstreamFault(type(error).__name__, sent=True) from error
+            if response.status < _FIRST_FINAL:
+                response.close()
+                raise UpstreamFault(f"status {response.status}, which is no answer", sent=True)
+            return response
+        raise UpstreamFault("its connections answer before they are asked", sent=False)
+
+
+class _StaleError(aiohttp.ClientConnectionError):
+    """Its connection has bytes that nobody asked for; nothing was sent."""
+
+
+class _Request(aiohttp.ClientRequest):
+    """A request that is not sent on a connection that has answered already.
+
+    What came after the end of an answer, once its connection was idle, would be taken for the answer to the next
+    request: another client's, and wrong by one for every request that follows.
+    """
+
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        """Send it, or close the connection."""
+        if conn.protocol is None or conn.protocol.should_close:
+            raise _StaleError
+        return await super().send(conn)
+
+
+def _given(
+    body: bytes | AsyncIterable[bytes] | None,
+) -> bytes | io.BytesIO | AsyncIterable[bytes] | None:
+    return io.BytesIO(body) if isinstance(body, bytes) and len(body) > _ONE_PIECE else body
+
+
+def why_none(error: BaseException) -> str:
+    """Why there was no answer, in words that hold nothing of what the upstream sent."""
+    cause = error.__cause__ or error
+    if isinstance(cause, (aiohttp.ClientResponseError, aiohttp.ClientPayloadError)):
+        return f"the upstream gave no whole answer in proper HTTP ({type(cause).__name__})"
+    name = str(error) if isinstance(error, UpstreamFault) else type(cause).__name__
+    return f"the upstream gave no answer ({name})"
 
 
 def _proxy_of(url: str) -> str | None:

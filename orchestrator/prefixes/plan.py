@@ -47,7 +47,7 @@ def plan_of(body: object, sharing: Sharing, prices: PriceBook) -> Plan | None:
     That is so where nobody expects its prefix to be used again, where the caller has placed markers, where
     the model caches nothing so short, and where writing costs more than reading will save.
     """
-    if sharing == ALONE or not isinstance(body, Mapping) or not _can_be_marked(body):
+    if sharing == ALONE or not isinstance(body, Mapping) or not _has_messages(body):
         return None
     model = str(body.get("model", ""))
     turns = sharing.turns if sharing.turns is not None else 0
@@ -57,7 +57,7 @@ def plan_of(body: object, sharing: Sharing, prices: PriceBook) -> Plan | None:
         return None
     try:
         minimum = prices.cache_minimum(model)
-        if is_surely_shorter(body, minimum):
+        if is_surely_shorter(body, minimum) or has_markers(body):
             return None
         speed: Speed = "fast" if body.get("speed") == "fast" else "standard"
         rates = prices.rates(model, datetime.now(UTC), speed=speed)
@@ -70,11 +70,12 @@ def plan_of(body: object, sharing: Sharing, prices: PriceBook) -> Plan | None:
     return _planned(body, sharing, minimum, ttl, goes_on=goes_on)
 
 
-def _can_be_marked(body: Mapping[str, Any]) -> bool:
+def _has_messages(body: Mapping[str, Any]) -> bool:
+    """Whether it has all that it says; of a thread, the server keeps a part."""
     messages = body.get("messages")
     if not isinstance(messages, Sequence) or not messages or "thread" in body:
         return False
-    return all(isinstance(one, Mapping) for one in messages) and not has_markers(body)
+    return all(isinstance(one, Mapping) for one in messages)
 
 
 def _planned(

@@ -152,18 +152,6 @@ def _error(error: Any) -> ErrorKind:
     return classify(_STATUS.get(str(detail.get("type")), 500), body)
 
 
-_STOPPED: dict[str, Literal["refusal", "truncated"]] = {
-    "refusal": "refusal",
-    "max_tokens": "truncated",
-    "model_context_window_exceeded": "truncated",
-}
-
-
-def how_it_stopped(message: Mapping[str, Any]) -> Literal["ok", "refusal", "truncated"]:
-    """The outcome of an answer by its stop reason."""
-    return _STOPPED.get(str(message.get("stop_reason")), "ok")
-
-
 __all__ = [
     "BYTES_MAX",
     "CLOSES",
@@ -172,7 +160,6 @@ __all__ = [
     "REQUESTS_MAX",
     "BatchState",
     "ResultLine",
-    "how_it_stopped",
     "not_in_batches",
     "read_batch",
     "read_result",

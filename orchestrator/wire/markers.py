@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
+from pydantic_core import to_json
+
 from budgets.shape import Ttl
 
 from .fields import NESTING_BLOCKS
@@ -78,18 +80,26 @@ def _any_marked(blocks: Sequence[Any]) -> bool:
 
 def is_surely_shorter(body: Mapping[str, Any], tokens: int) -> bool:
     """Whether a request is so short that no prefix of it is guessed to have so many tokens; a quick look."""
-    if body.get("tools"):
-        return False
     length = 0
-    for content in (body.get("system"), *(message.get("content") for message in body["messages"])):
-        for block in as_blocks(content):
+    for content in (body.get("system"), *[one.get("content") for one in body["messages"]]):
+        if isinstance(content, str):
+            length += _most_tokens(content)
+            continue
+        for block in _list(content):
             text = block.get("text") if isinstance(block, Mapping) else None
             if not isinstance(text, str):
                 return False
-            length += len(text)  # a sign has four bytes at most, and four bytes make a token
-            if length >= tokens:
-                return False
-    return True
+            length += _most_tokens(text)
+    if length < tokens and (tools := body.get("tools")):
+        # Written as JSON twice, it would be longer only where it is no plain ASCII.
+        data = to_json(tools, fallback=str)
+        length += len(data) // 4 if data.isascii() else tokens
+    return length < tokens
+
+
+def _most_tokens(text: str) -> int:
+    """What a text is guessed to have at most: a sign has four bytes at most, and four bytes make a token."""
+    return len(text) // 4 if text.isascii() else len(text)
 
 
 def prefixes_of(body: Mapping[str, Any], *, messages: int) -> list[Prefix]:

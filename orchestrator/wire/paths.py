@@ -34,10 +34,13 @@ def classify_path(method: str, path: str) -> PathKind:
         method: the HTTP method, in any case.
         path: a path such as ``/v1/messages``, or an absolute URL; a query does not matter.
     """
-    if method.upper() in _FREE_METHODS:
+    verb = method.upper()
+    if verb == "POST" and path in _POSTS:
+        return _POSTS[path]
+    if verb in _FREE_METHODS:
         return "free"
     # urlsplit drops line breaks and tabs silently: a path with any is not known.
-    if method.upper() != "POST" or _ODD.search(path):
+    if verb != "POST" or _ODD.search(path):
         return "unmetered"
     try:
         plain = urlsplit(path).path

@@ -25,7 +25,9 @@ class Counted(NamedTuple):
 
 def counted_for_limits(usage: Usage) -> Counted:
     """What a usage counts against the rate limits: uncached input and writes; output."""
-    parts = usage.parts or (usage,)
+    parts = usage.parts
+    if not parts:
+        return Counted(usage.prompt_tokens - usage.cache_read, usage.output_tokens)
     return Counted(
         input_tokens=sum(part.prompt_tokens - part.cache_read for part in parts),
         output_tokens=sum(part.output_tokens for part in parts),

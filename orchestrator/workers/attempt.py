@@ -20,7 +20,7 @@ from .launching import Launch, home
 from .leases import Lease, Leases, leased
 from .named import Named
 from .report import WorkerReport, shares_of
-from .stopping import stop, stop_whatever_comes
+from .stopping import end_at_once, stop, stop_whatever_comes
 from .watching import Verdict, Watch, out_of_memory
 
 Keep = Callable[[Mapping[str, Any]], Any] | None
@@ -219,13 +219,19 @@ class Attempt:
         assert self._launch is not None
         assert self._watch is not None
         launch, owner = self._launch, asyncio.create_task(own)
+        is_ending = False
         try:
             self.verdict = await self._watch.until(owner)
             if self.verdict is not None:
+                is_ending = True
                 self.write("stopping", outcome=self.verdict[0], reason=self.verdict[1])
                 await stop(owner, launch.tree, interrupt())
         except asyncio.CancelledError:
-            await stop_whatever_comes(owner, launch.tree, interrupt())
+            # Cancelled while it was asked to end already, by a second Ctrl-C, say: then it is ended at once.
+            if is_ending:
+                await end_at_once(owner, launch.tree)
+            else:
+                await stop_whatever_comes(owner, launch.tree, interrupt())
             raise
         finally:
             try:

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.answers import ended_by
 from orchestrator.outcomes import Outcome
 from orchestrator.wire import classify
 
@@ -24,7 +25,7 @@ _BY_SUBTYPE = {
         "no answer that fits the schema in as many tries as the program makes",
     ),
 }
-_CUT = frozenset({"max_tokens", "model_context_window_exceeded"})
+_ENDS_IT = frozenset({Outcome.REFUSAL, Outcome.TRUNCATED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +68,13 @@ def ending_of(result: Any, *, max_turns: int, max_tokens: int) -> Ending:
 def _meaning(
     result: Any, said: str, stopped: str, max_turns: int, max_tokens: int
 ) -> tuple[Outcome, str]:
-    if stopped == "refusal":
-        meaning = Outcome.REFUSAL, "the model refused"
-    elif stopped in _CUT:
-        reason = f"the answer was cut ({stopped}; max_tokens is {max_tokens})"
-        meaning = Outcome.TRUNCATED, reason
+    # Not every program says how its last answer stopped; what it does say is read as everywhere.
+    by_stop = ended_by(stopped, max_tokens) if stopped else (Outcome.OK, "")
+    if by_stop[0] in _ENDS_IT:
+        meaning = by_stop
     elif result.subtype == "success" and not result.is_error:
-        meaning = Outcome.OK, ""
+        # The program has gone on with what was not finished (a tool's call); a reason that is not known stays one.
+        meaning = by_stop if by_stop[0] is Outcome.INVALID else (Outcome.OK, "")
     elif result.subtype == "error_max_turns":
         reason = f"it did not come to an end in {max_turns} model calls (max_turns)"
         meaning = Outcome.STALLED, reason

@@ -10,8 +10,6 @@ import contextvars
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from anthropic.types import ToolUseBlock
-
 from orchestrator.errors import Finished
 from orchestrator.tool_calls import ToolCalls
 from orchestrator.tools import Tool
@@ -47,7 +45,7 @@ def _handler(
     on_end: Callable[[Exception | str], None],
 ) -> Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]:
     async def handle(arguments: dict[str, Any]) -> dict[str, Any]:
-        use = ToolUseBlock(id=f"own-{name}", name=name, input=arguments, type="tool_use")
+        use = {"type": "tool_use", "id": f"own-{name}", "name": name, "input": arguments}
         turn = await asyncio.create_task(calls.answer([use]), context=here.copy())
         result = turn.message["content"][0]
         if turn.error is not None or turn.repeated:

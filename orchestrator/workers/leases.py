@@ -13,8 +13,12 @@ from orchestrator.run import Run
 
 from .report import Figures
 
-#: Seconds that the requests of a worker that has ended have to be settled; then they are in doubt.
-SETTLE_S = 15.0
+#: Seconds that the requests of a worker that has ended have to be settled, and in a run that was stopped, where they
+#: are in doubt then: whoever pressed Ctrl-C does not wait for a provider that hangs.
+SETTLE_S, STOPPED_S = 15.0, 2.0
+#: The same for whatever else is under way in the gateway of a stopped run.
+_REST_S = 0.5
+_TICK_S = 0.1
 
 
 class Lease(Protocol):
@@ -34,7 +38,11 @@ class Lease(Protocol):
         ...
 
     async def settled(self, timeout_s: float | None = None) -> bool:
-        """Wait until nothing of it is under way."""
+        """Wait until nothing of it is under way; False if that takes too long."""
+        ...
+
+    def give_up(self) -> None:
+        """What is under way is in doubt, and not waited for any more."""
         ...
 
 
@@ -78,9 +86,17 @@ async def _start(run: Run) -> Any:
     upstream = Upstream(
         url=str(client.base_url), api_key=client.api_key, auth_token=client.auth_token
     )
-    return await run.keep(
-        Gateway(ledger=run.ledger, gate=run.gate, prices=run.prices, upstream=upstream)
-    )
+    gateway = Gateway(ledger=run.ledger, gate=run.gate, prices=run.prices, upstream=upstream)
+    return await run.keep(_serving(run, gateway))
+
+
+@asynccontextmanager
+async def _serving(run: Run, gateway: Any) -> AsyncIterator[Any]:
+    await gateway.start()
+    try:
+        yield gateway
+    finally:
+        await gateway.stop(None if run.stopped is None else _REST_S)
 
 
 @asynccontextmanager
@@ -99,4 +115,19 @@ async def leased(run: Run, lender: Leases | None, listener: Listener) -> AsyncIt
     finally:
         lease.close()  # first, so that an orphan can't spend
     # Nobody waits after a cancellation: the gateway itself sees to the rest, and is waited for at the run's end.
-    await lease.settled(SETTLE_S)
+    await _settled(run, lease)
+
+
+async def _settled(run: Run, lease: Lease) -> None:
+    """Wait for the ends of its requests, within bounds; a run may be stopped meanwhile."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + SETTLE_S
+    is_stopped = False
+    while not await lease.settled(_TICK_S):  # until the deadline at most
+        if run.stopped is not None and not is_stopped:
+            is_stopped, deadline = True, min(deadline, loop.time() + STOPPED_S)
+        if loop.time() > deadline:
+            if is_stopped:
+                lease.give_up()
+                await lease.settled(_REST_S)
+            return

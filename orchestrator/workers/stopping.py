@@ -12,14 +12,16 @@ from .processes import KILL_S, TERM_S, Tree
 
 logger = logging.getLogger("earmark")
 
-#: Seconds that an interrupted program has to answer, and then to end.
-INTERRUPT_S = 2.0
+#: Seconds that an interrupted program has to answer and to end.
+INTERRUPT_S = 3.0
 
 
 async def stop(
     owner: asyncio.Task[Any], tree: Tree, interrupt: Callable[[], Awaitable[object]] | None
 ) -> None:
     """End an attempt. Bounded: it takes no longer than the sum of its steps, whatever the program does.
+
+    That is 3 s for the interrupt and 2 s for SIGTERM, after which nothing that can be killed is alive.
 
     Args:
         owner: the task that owns the session; nobody else ends it.
@@ -30,7 +32,8 @@ async def stop(
         with contextlib.suppress(Exception):
             async with asyncio.timeout(INTERRUPT_S):
                 await interrupt()
-        if await _done(owner, INTERRUPT_S):
+                await asyncio.wait({owner})
+        if owner.done():
             return
     tree.terminate()
     if await _done(owner, TERM_S):
@@ -57,6 +60,13 @@ async def stop_whatever_comes(
     except asyncio.CancelledError:
         tree.kill()
         raise
+
+
+async def end_at_once(owner: asyncio.Task[Any], tree: Tree) -> None:
+    """Kill everyone in this turn, and wait until the session's owner has noticed."""
+    tree.kill()
+    if not await _done(owner, KILL_S):
+        owner.cancel()
 
 
 async def _done(owner: asyncio.Task[Any], seconds: float) -> bool:

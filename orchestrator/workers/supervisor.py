@@ -45,11 +45,13 @@ def main(arguments: list[str]) -> int:
         os.setsid()
     if os.getppid() != parent:
         return EXIT_ORPHANED
+    folder = Path(arguments[0]).parent
+    # Before anything is started: whoever kills us from now on can be found out, and what came of us be ended.
+    _write(folder / "pid", str(os.getpid()))
     child = _start(orders, arguments[1:])
     if child is None:
+        (folder / "pid").unlink(missing_ok=True)  # nothing came of it
         return EXIT_NO_PROGRAM
-    folder = Path(arguments[0]).parent
-    _write(folder / "pid", str(os.getpid()))
     _let_go_of_pipes()
     fuse = Fuse(orders.get("memory_mb"))
     status, why = _wait(child, parent, woken, fuse)
@@ -125,7 +127,7 @@ def _start(orders: dict[str, Any], further: list[str]) -> int | None:
     env = {name: value for name, value in os.environ.items() if name in keep}
     env.update(orders.get("env", {}))
     reader, writer = os.pipe()
-    child = os.fork()
+    supervisor, child = os.getpid(), os.fork()
     if child == 0:
         try:
             signal.set_wakeup_fd(-1)
@@ -133,6 +135,8 @@ def _start(orders: dict[str, Any], further: list[str]) -> int | None:
                 signal.signal(number, signal.SIG_DFL)
             os.setpgid(0, 0)
             _prctl(_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != supervisor:  # it died before we could hear of it
+                os._exit(EXIT_ORPHANED)
             os.execvpe(command[0], command, env)  # noqa: S606 - the argument list is given as it is
         except OSError as error:
             os.write(writer, str(error.strerror).encode())

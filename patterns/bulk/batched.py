@@ -18,6 +18,9 @@ from .results import Results
 from .row import Row, place_of
 from .task import Task
 
+#: Why an answer stays as it is. What may have been paid for is not asked again over batches.
+_CUT_OFF = "its corrective call was cut off and may have been billed, so it is not made again"
+
 
 class Ended(Protocol):
     """How one item of a batch ended, as ``orchestrator.batches`` hands it out (``Done``).
@@ -35,6 +38,8 @@ class Ended(Protocol):
     def reason(self) -> str: ...
     @property
     def posted_nanos(self) -> int: ...
+    @property
+    def in_doubt_nanos(self) -> int: ...
     @property
     def usage(self) -> Mapping[str, Any]: ...
     @property
@@ -73,6 +78,7 @@ class BatchedJob:
         self._waiting: dict[str, list[Document]] = {}
         #: Rows of those that this process has asked about in vain: their twins are not sent again, either.
         self._vain: dict[str, Row] = {}
+        self._seen: set[str] = set()
         self._lock = threading.Lock()
 
     def items(
@@ -91,8 +97,20 @@ class BatchedJob:
             if identity and isinstance(document, Document):
                 yield identity, self.task.body(document)
 
+    def expect(self, documents: Iterable[Document | Problem]) -> None:
+        """Wait for the answers of documents without asking; those that ``items`` has drawn already are passed over.
+
+        Raises:
+            ConfigError: the results can't be written.
+        """
+        for document in documents:
+            with self._lock:
+                if place_of(document.path, document.row) not in self._seen:
+                    self._asked(document)
+
     def _asked(self, document: Document | Problem) -> str:
         """The identity of a document that must be asked about now, else empty."""
+        self._seen.add(place_of(document.path, document.row))
         identity = self.task.identity(document) if isinstance(document, Document) else ""
         waiting = self._waiting.get(identity)
         if waiting is not None:
@@ -101,7 +119,7 @@ class BatchedJob:
             return ""
         known = self._desk.known(document)
         if known is not None:
-            self._write(known)
+            self._write(_told(known))
             return ""
         assert isinstance(document, Document)
         if identity in self._vain:
@@ -138,8 +156,9 @@ class BatchedJob:
             self._waiting.clear()
 
     def needs_correction(self, row: Row) -> bool:
-        """Whether an answer does not fit and had no corrective try yet."""
-        return row.outcome is Outcome.INVALID and row.calls <= self.task.repairs and not row.same_as
+        """Whether an answer does not fit and had no corrective try yet, not even one that was cut off."""
+        tries = row.calls - row.batch.get("calls", 0) - row.earlier.get("calls", 0)
+        return row.outcome is Outcome.INVALID and tries < self.task.repairs and not row.same_as
 
     async def correct(self, run: Run, document: Document) -> Row:
         """Ask once more, directly, about a document whose answer does not fit, and write its row.
@@ -168,21 +187,15 @@ class BatchedJob:
 
     def _row(self, document: Document, ended: Ended) -> Row:
         outcome, reason, answer = ended.outcome, ended.reason, None
-        if ended.message is not None and outcome in {
-            Outcome.OK,
-            Outcome.REFUSAL,
-            Outcome.TRUNCATED,
-        }:
+        if ended.message is not None:
             outcome, reason, answer = self.task.read(ended.message)
         tokens = {name: int(ended.usage.get(name, 0)) for name in TOKENS}
-        posted, calls = ended.posted_nanos, ended.tries
+        now = Spent.of(ended.tries, ended.posted_nanos, ended.in_doubt_nanos, tokens)
         before = self._results.get(place_of(document.path, document.row))
         if before is not None and before.identity == ended.identity:
             # It tells what an item cost in all, also to an earlier process that wrote a row of it.
-            posted, calls = posted - before.batch_nanos, max(calls - before.calls, 0)
-        in_doubt = int(getattr(ended, "in_doubt_nanos", 0))
-        now = Spent.of(calls, posted, in_doubt, tokens)
-        return self._desk.row(document, outcome, reason, answer=answer, now=now, batch_nanos=posted)
+            now.plus(Spent.of_counts(before.batch), -1)
+        return self._desk.row(document, outcome, reason, answer=answer, now=now, is_batch=True)
 
     def _write(self, row: Row) -> None:
         if self._results.get(row.place) != row:
@@ -191,3 +204,12 @@ class BatchedJob:
         self.progress.count(row)
         if self._on_row is not None:
             self._on_row(row, self.progress)
+
+
+def _told(row: Row) -> Row:
+    """A row from before; it says why its answer is not corrected, if its corrective call was cut off."""
+    others = (part.get("in_doubt_nanos", 0) for part in (row.batch, row.earlier))
+    is_cut_off = row.in_doubt_nanos > sum(others)
+    if row.outcome is not Outcome.INVALID or not is_cut_off or _CUT_OFF in row.reason:
+        return row
+    return replace(row, reason=f"{row.reason}; {_CUT_OFF}")

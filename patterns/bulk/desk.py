@@ -10,18 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from orchestrator.answers import ended_by
 from orchestrator.context import Tally
 from orchestrator.documents import Document, Problem
 from orchestrator.errors import ConfigError
 from orchestrator.outcomes import Outcome
 from orchestrator.run import Run
 
-from .paid import PaidAnswer, Spending, Spent, kept
+from .paid import UNUSABLE, PaidAnswer, Spending, Spent, kept
 from .results import Results
 from .row import Row, place_of, shown_place
 from .task import Task
-
-_STOPPED = {"refusal": Outcome.REFUSAL, "unusable": Outcome.INVALID}
 
 
 @dataclass(slots=True)
@@ -105,9 +104,10 @@ class Desk:
         if paid is None:
             return None
         if paid.stop_reason:
-            if self._is_owed(paid, invalid=paid.stop_reason == "unusable"):
+            is_unusable = paid.stop_reason == UNUSABLE
+            outcome = Outcome.INVALID if is_unusable else ended_by(paid.stop_reason)[0]
+            if self._is_owed(paid, invalid=outcome is Outcome.INVALID):
                 return None
-            outcome = _STOPPED.get(paid.stop_reason, Outcome.TRUNCATED)
             if outcome is Outcome.TRUNCATED and paid.output_tokens < self.task.max_tokens:
                 return None
             return self.row(document, outcome, f"as before: {paid.stop_reason}").as_reused()
@@ -141,7 +141,7 @@ class Desk:
         *,
         answer: Any = None,
         now: Tally | Spent | None = None,
-        batch_nanos: int = 0,
+        is_batch: bool = False,
     ) -> Row:
         """A new row for a document; it takes over what earlier tries cost, so that no money gets lost.
 
@@ -149,7 +149,7 @@ class Desk:
             document: what it is about.
             outcome, reason, answer: how it ended.
             now: what it cost now, beyond earlier tries.
-            batch_nanos: what of that came through batches.
+            is_batch: the engine of the batches accounts for that.
         """
         facts: dict[str, Any] = {}
         identity = ""
@@ -166,8 +166,14 @@ class Desk:
         place = place_of(document.path, document.row)
         before = self.results.get(place)
         spent = self._spending.take(place, identity)
+        batch, earlier = Spent(), Spent()
+        if before is not None and identity and before.identity not in {"", identity}:
+            earlier.plus(Spent.of_row(before))  # the document was changed
+        elif before is not None:
+            batch, earlier = Spent.of_counts(before.batch), Spent.of_counts(before.earlier)
         if now is not None:
-            spent.add(now.calls, now.posted_nanos, now.in_doubt_nanos, now.tokens)
+            for sums in (spent, batch) if is_batch else (spent,):
+                sums.add(now.calls, now.posted_nanos, now.in_doubt_nanos, now.tokens)
         return Row(
             path=document.path,
             row=document.row,
@@ -176,9 +182,10 @@ class Desk:
             reason=reason,
             posted_nanos=spent.posted_nanos,
             in_doubt_nanos=spent.in_doubt_nanos,
-            batch_nanos=batch_nanos + (before.batch_nanos if before is not None else 0),
             calls=spent.calls,
             tokens=spent.tokens,
+            batch=batch.to_counts(),
+            earlier=earlier.to_counts(),
             **facts,
         )
 

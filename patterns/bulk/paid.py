@@ -8,16 +8,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from budgets.records import Line
 from orchestrator.context import TOKENS
 from orchestrator.run import Run
 
 from .results import Results
+from .row import Row
 
 _TEXT_MAX = 500
 _STOP, _FILED = "stopped", "filed"
+#: In place of a stop reason: the answer ended well, and was of no use.
+UNUSABLE = "unusable"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,10 +49,27 @@ class Spent:
         for name in TOKENS:
             self.tokens[name] += sign * int(tokens.get(name, 0))
 
-    def floor(self) -> None:
-        """No fewer than no calls and no tokens: a row counts those of its batches, too."""
-        self.calls = max(self.calls, 0)
-        self.tokens = {name: max(count, 0) for name, count in self.tokens.items()}
+    @classmethod
+    def of_row(cls, row: Row) -> Spent:
+        """What a row says that its document cost."""
+        return cls.of(row.calls, row.posted_nanos, row.in_doubt_nanos, row.tokens)
+
+    @classmethod
+    def of_counts(cls, counts: Mapping[str, int]) -> Spent:
+        """From what ``to_counts`` made."""
+        posted, doubt = counts.get("posted_nanos", 0), counts.get("in_doubt_nanos", 0)
+        return cls.of(counts.get("calls", 0), posted, doubt, counts)
+
+    def to_counts(self) -> dict[str, int]:
+        """As a part of a row: calls, nano-dollars and tokens by name; what is 0 is left out."""
+        money = {"posted_nanos": self.posted_nanos, "in_doubt_nanos": self.in_doubt_nanos}
+        counts = {"calls": self.calls, **money, **self.tokens}
+        return {name: count for name, count in counts.items() if count}
+
+    def plus(self, other: Spent, sign: int = 1) -> Self:
+        """With all of another one; with ``sign`` -1 without it."""
+        self.add(other.calls, other.posted_nanos, other.in_doubt_nanos, other.tokens, sign)
+        return self
 
 
 @dataclass(slots=True)
@@ -91,9 +111,8 @@ class Spending:
                 self._read(str(unit), line)
         for row in results.rows():
             if (spent := self._open.get(row.identity)) is not None:
-                direct = row.posted_nanos - row.batch_nanos
-                spent.add(row.calls, direct, row.in_doubt_nanos, row.tokens, -1)
-                spent.floor()
+                spent.plus(Spent.of_row(row), -1)
+                spent.plus(Spent.of_counts(row.batch)).plus(Spent.of_counts(row.earlier))
 
     def _read(self, unit: str, line: Line) -> None:
         is_call = line.kind in {"settle", "void", "doubt"}
@@ -128,10 +147,10 @@ class Spending:
         spent = Spent()
         row = self._results.get(place)
         if row is not None:
-            spent.add(row.calls, row.posted_nanos, row.in_doubt_nanos, row.tokens)
+            spent.plus(Spent.of_row(row))
         rest = self._open.pop(identity, None)
         if rest is not None:
-            spent.add(rest.calls, rest.posted_nanos, rest.in_doubt_nanos, rest.tokens)
+            spent.plus(rest)
         return spent
 
 
@@ -153,12 +172,12 @@ def kept(
     blocks = message.get("content") or []
     text = "".join(block.get("text", "") for block in blocks if block.get("type") == "text")
     if is_json and not _is_json(text):
-        return json.dumps({_STOP: "unusable"})
+        return json.dumps({_STOP: UNUSABLE})
     # What begins like our own word for it must not be taken for that.
     if is_json and len(text) <= _TEXT_MAX and _STOP not in text:
         return text
     if file is None:
-        return json.dumps({_STOP: "unusable"})
+        return json.dumps({_STOP: UNUSABLE})
     file(text)
     return json.dumps({_STOP: _FILED})
 

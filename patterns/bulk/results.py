@@ -258,5 +258,5 @@ def read_row(line: bytes) -> Row | None:
     """A line of ``results.jsonl``; None if it is no row."""
     try:
         return Row.from_json(json.loads(line))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None

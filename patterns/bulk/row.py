@@ -26,9 +26,10 @@ class Row:
         label: what ``classify`` says; ``value``: what ``extract`` and ``map`` say.
         reason: one sentence, empty for ``ok``.
         posted_nanos, in_doubt_nanos: what it cost over all its calls, and what is in doubt.
-        batch_nanos: of ``posted_nanos``, what came through batches.
         calls: HTTP attempts; of batches, those that it was in.
         tokens: the four disjoint classes.
+        batch: of these, what the engine of the batches accounts for; see ``Spent.to_counts``.
+        earlier: of these, what other contents of this document cost before it was changed.
         identity: hash of content, prompt, schema and model; empty where there was nothing to send.
         sha256, encoding, bytes, note: of the document, as it was read.
         reused: the answer was there from an earlier, interrupted try; nothing was paid again.
@@ -44,9 +45,10 @@ class Row:
     reason: str = ""
     posted_nanos: int = 0
     in_doubt_nanos: int = 0
-    batch_nanos: int = 0
     calls: int = 0
     tokens: Mapping[str, int] = field(default_factory=dict)
+    batch: Mapping[str, int] = field(default_factory=dict)
+    earlier: Mapping[str, int] = field(default_factory=dict)
     identity: str = ""
     sha256: str = ""
     encoding: str = ""
@@ -78,7 +80,7 @@ class Row:
         """A written row.
 
         Raises:
-            KeyError, ValueError, TypeError: not a row.
+            KeyError, ValueError, TypeError, AttributeError: not a row.
         """
         path = record["path"]
         number = record.get("row")
@@ -92,9 +94,10 @@ class Row:
             reason=record.get("reason", ""),
             posted_nanos=int(record.get("posted_nanos", 0)),
             in_doubt_nanos=int(record.get("in_doubt_nanos", 0)),
-            batch_nanos=int(record.get("batch_nanos", 0)),
             calls=int(record.get("calls", 0)),
             tokens={name: int(record.get(name, 0)) for name in TOKENS},
+            batch={name: int(count) for name, count in record.get("batch", {}).items()},
+            earlier={name: int(count) for name, count in record.get("earlier", {}).items()},
             identity=record.get("identity", ""),
             sha256=record.get("sha256", ""),
             encoding=sys.intern(record.get("encoding", "")),

@@ -113,6 +113,11 @@ class Task(ABC):
         return hashlib.sha256(f"{self._base}:{document.sha256}".encode()).hexdigest()[:32]
 
     @property
+    def fingerprint(self) -> str:
+        """Names this task: prompt, schema and model. An answer to another one is another answer."""
+        return self._base
+
+    @property
     def max_tokens(self) -> int:
         """The output limit of one call, sized for the thinking that the model can't leave out."""
         return (self.output_tokens or self.answer_tokens) + (

@@ -301,6 +301,26 @@ def test_the_latch_goes_with_the_window(make_ledger: MakeLedger, clock: ManualCl
         ledger.hold(ledger.request(1, scope="app"))
 
 
+@pytest.mark.parametrize("how", ["the window has turned", "the cap was raised"])
+def test_every_process_sees_at_once_that_money_is_there_again(
+    file_ledger: MakeLedger, clock: ManualClock, how: str
+) -> None:
+    """No process keeps a verdict of its own: what opens a cap opens it for those who were declined before (W-06)."""
+    cap = Cap("1", per="day", scope="app")
+    ledgers = [file_ledger(cap) for _ in range(3)]
+    first = ledgers[0]
+    first.settle(first.hold(first.request(dollars("1"), scope="app")), dollars("1"))
+    for ledger in ledgers:
+        with pytest.raises(BudgetExceeded):
+            ledger.hold(ledger.request(1, scope="app"))
+    if how == "the cap was raised":
+        first.set_cap(Cap("2", per="day", scope="app"))
+    else:
+        clock.set(datetime(2026, 11, 30, tzinfo=UTC))
+    for ledger in ledgers:
+        ledger.void(ledger.hold(ledger.request(1, scope="app")))
+
+
 @pytest.mark.parametrize("reason", ["too large", "held", "doubt", "asking"])
 def test_other_declines_do_not_latch(make_ledger: MakeLedger, reason: str) -> None:
     """A call larger than the cap, held money, money in doubt, and a mere question shut nothing."""

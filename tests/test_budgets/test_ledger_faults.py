@@ -378,7 +378,7 @@ def test_a_file_that_may_not_grow_declines_and_goes_on(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-c", textwrap.dedent(LIMITED), str(tmp_path / "ledger.db")],
         check=True,
-        timeout=50,
+        timeout=110,
         cwd=Path(__file__).parents[2],
     )
 

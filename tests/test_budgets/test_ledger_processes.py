@@ -64,7 +64,7 @@ class Child:
 
     def end(self) -> tuple[str, str]:
         """Close its input and wait for its end."""
-        return self.process.communicate(timeout=30)
+        return self.process.communicate(timeout=60)
 
 
 @pytest.fixture
@@ -429,7 +429,7 @@ def test_memory_stays_flat_over_a_hundred_thousand_holds(tmp_path: Path) -> None
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(MANY), str(tmp_path / "ledger.db")],
         check=True,
-        timeout=58,
+        timeout=110,
         capture_output=True,
         text=True,
         cwd=ROOT,

@@ -366,3 +366,14 @@ def test_negative_limits_are_refused(name: str) -> None:
 
     with pytest.raises(InvalidInput, match="negative"):
         bound(Shape(model="claude-opus-5-5", **limits), BOOK, NOW)
+
+
+@pytest.mark.parametrize("name", ["output_tokens", "web_searches", "input_tokens"])
+@pytest.mark.parametrize("limit", [2**63, 10**30, 10**400])
+def test_limits_beyond_all_money_are_the_callers_mistake(name: str, limit: int) -> None:
+    """What no ledger can hold is refused as the request's fault, in a sentence that can be read."""
+    limits: dict[str, Any] = {"input_tokens": 1, "output_tokens": 1} | {name: limit}
+
+    with pytest.raises(InvalidInput, match="more than any amount") as refused:
+        bound(Shape(model="claude-opus-5-5", **limits), BOOK, NOW)
+    assert len(str(refused.value)) < 250

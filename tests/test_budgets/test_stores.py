@@ -9,6 +9,8 @@ from pathlib import Path
 import apsw
 import pytest
 
+from budgets.errors import LedgerUnavailable
+from budgets.stores.file_lock import refuse_network_drive
 from budgets.stores.memory import MemoryStore
 from budgets.stores.protocol import Store
 from budgets.stores.schema import APPLICATION_ID, VERSION
@@ -128,7 +130,7 @@ def test_sums_of_a_scope_use_an_index(tmp_path: Path, subject: str) -> None:
 
 
 def test_settings_that_make_money_safe(tmp_path: Path) -> None:
-    """The file is in WAL mode and every commit is synced, after a reconnection too."""
+    """The file is in WAL mode and every commit is synced, after a reconnection too (D-06)."""
     store = SqliteStore(tmp_path / "ledger.db")
     for _ in range(2):
         with store.transaction():
@@ -139,3 +141,14 @@ def test_settings_that_make_money_safe(tmp_path: Path) -> None:
         assert store.pause()
         store.resume()
     store.close()
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "CIFS", "fuse.sshfs"])
+def test_a_network_drive_is_refused(kind: str, tmp_path: Path) -> None:
+    """A ledger there would be unsafe; the drive that the file lies on decides, not the ones around it (D-06)."""
+    here, beside = tmp_path / "here", tmp_path / "here-too"
+    drives = [("/", "ext4"), (f"{here}/", kind), (str(here / "local"), "ext4")]
+    with pytest.raises(LedgerUnavailable, match="is a network drive"):
+        refuse_network_drive(here / "deep" / "ledger.db", drives)
+    for fine in (beside, here / "local", tmp_path):
+        refuse_network_drive(fine / "ledger.db", drives)

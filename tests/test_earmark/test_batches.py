@@ -159,7 +159,7 @@ def test_ctrl_c_leaves_the_batches_running(folder: Path, server: SimulatorThread
     assert process.stderr is not None
     assert "1 batches under way" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
 
     assert process.returncode == 130
     assert "go on at the provider" in err

@@ -10,12 +10,13 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from anthropic import Anthropic
 
 from budgets.ledger import Ledger
-from orchestrator.simulator import SimulatorThread, running_simulator
+from orchestrator.simulator import Fault, Faults, SimulatorThread, running_simulator
 
 from .classifying import (
     KEY,
@@ -130,36 +131,6 @@ def test_a_job_that_was_left_is_gone_on_with_and_nothing_is_paid_twice(
     assert Proof(where=folder).check(summary).posted == _billed(server)
 
 
-@pytest.mark.slow
-def test_who_attaches_is_told_how_the_rows_are_written(
-    folder: Path, server: SimulatorThread, earmark: Program
-) -> None:
-    """``batches attach`` settles the job; its rows are those of ``--resume``, and that costs nothing more."""
-    write_documents(folder / "docs", 4)
-    with start(folder, environment(server.url), *VIA) as process:
-        _wait_for_batch(server)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-    run = json.loads((folder / "out" / "classify.json").read_text())["run"]
-    attached = earmark("batches", "attach", run)
-    assert attached.code == 0, attached.err
-    assert "--resume" in attached.err
-    billed = _billed(server)
-    again = earmark(*command("docs", *VIA)[3:], "--resume", "--json")
-    assert again.json["outcomes"] == {"ok": 4}
-    assert _billed(server) == billed == again.json["posted_nanos"]
-
-
-def test_notified_at_the_end(folder: Path, earmark: Program) -> None:
-    """A command gets counts and dollars, and no content."""
-    write_documents(folder / "docs", 4)
-    ran = earmark(*arguments(), "--simulate", "--json", *VIA, "--notify", "tee told.json")
-    assert ran.code == 0, ran.err
-    told = (folder / "told.json").read_text()
-    assert json.loads(told)
-    assert "invoice" not in told
-
-
 def test_a_webhook_is_kept_nowhere(folder: Path, earmark: Program) -> None:
     """Its URL may carry a secret: it is in no file and in nothing that is printed, also if nobody answers there."""
     write_documents(folder / "docs", 2)
@@ -204,6 +175,9 @@ def test_ctrl_c_asks_at_a_terminal(folder: Path, server: SimulatorThread, answer
     os.close(mine)
     with Ledger(folder / ".earmark" / "ledger.db", fallback=()) as ledger:
         assert (ledger.balance().held_nanos == 0) == (answer == b"c\n")
+    if answer == b"c\n":
+        ends = {(row["outcome"], row["reason"]) for row in rows_of(folder / "out")}
+        assert ends == {("cancelled", "the job was cancelled")}
 
 
 @pytest.mark.parametrize(
@@ -225,3 +199,58 @@ def test_an_option_that_means_nothing_here_is_said(
     assert ran.code == 2
     assert more[0] in ran.err
     assert not (folder / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_corrective_call_that_was_cut_off_is_not_made_again(folder: Path) -> None:
+    """It may have been billed: its price stays in doubt, its document is as it was, and nothing is asked again."""
+    write_documents(folder / "docs", 3)
+    (folder / "docs" / "odd.txt").write_text('Odd. [[sim:text={"label": "weather"}]]')
+    hang = Faults([Fault(kind="hang", billed=True)])
+    with running_simulator(batch_seconds=0.1, faults=hang) as server:
+        with start(folder, environment(server.url), *VIA) as process:
+            server.arrived(1)
+            process.kill()
+            process.communicate(timeout=60)
+        again = _resume(folder, server)
+        assert again["outcomes"] == {"invalid": 1, "ok": 3}
+        assert again["in_doubt_nanos"] > 0
+        Proof(where=folder).check(again)
+        odd = next(row for row in rows_of(folder / "out") if row["path"] == "odd.txt")
+        assert "may have been billed" in odd["reason"]
+        assert _resume(folder, server)["posted_nanos"] == again["posted_nanos"]
+        assert server.call(lambda simulator: simulator.world.stats.arrived) == 1
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_corrections(folder: Path) -> None:
+    """Once the batches have ended Ctrl-C means what it means for direct calls: twice leaves at once."""
+    write_documents(folder / "docs", 3)
+    (folder / "docs" / "odd.txt").write_text('Odd. [[sim:text={"label": "weather"}]]')
+    hang = Faults([Fault(kind="hang")])
+    with (
+        running_simulator(batch_seconds=0.1, faults=hang) as server,
+        start(folder, environment(server.url), *VIA) as process,
+    ):
+        server.arrived(1)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        while b"Ctrl-C" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert len(rows_of(folder / "out")) == 4
+
+
+def _resume(folder: Path, server: SimulatorThread, *more: str) -> dict[str, Any]:
+    again = subprocess.run(
+        [*command("docs", *VIA), "--resume", "--json", *more],
+        cwd=folder,
+        env=environment(server.url),
+        capture_output=True,
+        timeout=60,
+    )
+    assert not again.stderr.count(b"Traceback"), again.stderr
+    summary: dict[str, Any] = json.loads(again.stdout)
+    return summary

@@ -250,7 +250,7 @@ def test_storms_are_weathered(earmark: Program, folder: Path, server: SimulatorT
 def test_a_cap_stops_and_a_bigger_one_goes_on(
     earmark: Program, folder: Path, server: SimulatorThread
 ) -> None:
-    """Exit 3; what had finished is kept; ``--resume --cap`` pays no document twice, then exit 0."""
+    """Exit 3; what had finished is kept; ``--resume --cap`` pays no document twice, then exit 0 (Z-04, Z-07)."""
     write_documents(folder / "docs", 40)
     first = earmark(*arguments("docs", "--json", "--cap", "0.0005"))
     stopped = Proof(where=folder).check(first.json)

@@ -22,7 +22,7 @@ from earmark.failures import code_of, report_failure
 from earmark.main import COMMANDS
 from orchestrator.errors import ConfigError, SpendLimit
 
-from .conftest import Past
+from .conftest import Past, Program
 
 PROGRAM = [sys.executable, "-m", "earmark"]
 
@@ -43,7 +43,7 @@ def start(
 
 def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
     """Exit code and both streams."""
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     return process.returncode, (out or b"").decode("utf-8"), err.decode("utf-8")
 
 
@@ -111,13 +111,16 @@ def test_the_version_is_printed(folder: Path) -> None:
     ],
 )
 def test_a_mistake_ends_with_2_and_a_sentence(
-    folder: Path, arguments: tuple[str, ...], words: str
+    earmark: Program, arguments: tuple[str, ...], words: str
 ) -> None:
-    """No traceback: what was wrong stands on standard error (help for nobody's command on either)."""
-    code, out, err = program(*arguments)
-    assert code == 2
-    assert words in (err + out)
-    assert "Traceback" not in err
+    """No traceback: what was wrong stands on standard error (help for nobody's command on either).
+
+    In this process: that the program's own says the same, the next test shows.
+    """
+    done = earmark(*arguments)
+    assert done.code == 2
+    assert words in (done.err + done.out)
+    assert "Traceback" not in done.err
 
 
 @pytest.mark.parametrize(

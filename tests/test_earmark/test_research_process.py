@@ -79,7 +79,7 @@ def test_interrupted_once_it_settles_and_hands_back_what_it_has(
         process.send_signal(signal.SIGINT)
         until_stopped(folder)
         server.release()
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert b"Traceback" not in err
     summary = json.loads(out)
@@ -95,7 +95,7 @@ def test_interrupted_twice_it_leaves_at_once(folder: Path, server: SimulatorThre
         process.send_signal(signal.SIGINT)
         until_stopped(folder)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert b"Traceback" not in err
     assert json.loads(out)["in_doubt_nanos"] == in_doubt(folder) > 0

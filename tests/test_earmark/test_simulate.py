@@ -38,6 +38,6 @@ def test_it_serves_until_it_is_interrupted(folder: Path, as_json: bool) -> None:
     with urllib.request.urlopen(f"{url}/sim/bill", timeout=10) as answer:
         assert answer.status == 200
     process.send_signal(signal.SIGINT)
-    rest, errors = process.communicate(timeout=20)
+    rest, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
     assert ("on the bill" in rest) is not as_json

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import http.server
 import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from budgets.ledger import Ledger
@@ -126,3 +135,68 @@ def test_mistakes(
     assert ran.code == 2
     assert said in ran.err
     assert len(ran.err.strip().splitlines()) == 1
+
+
+@pytest.fixture
+def hangs() -> Iterator[tuple[str, threading.Event]]:
+    """An API that takes every request and never answers, and when the first message has come."""
+    asked = threading.Event()
+
+    class Hanging(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.set()
+            over.wait()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    over = threading.Event()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hanging) as server:
+        server.daemon_threads = True
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        yield f"http://127.0.0.1:{server.server_port}", asked
+        over.set()
+        server.shutdown()
+        serving.join()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+@pytest.mark.parametrize(("presses", "within_s"), [(1, 12), (2, 8)], ids=["once", "twice"])
+def test_ctrl_c_while_the_api_hangs(
+    place: Path, folder: Path, hangs: tuple[str, threading.Event], presses: int, within_s: float
+) -> None:
+    """Once it ends in a few seconds (8 at most), twice at once; nothing is alive, and the hold is in doubt."""
+    url, asked = hangs
+    process = subprocess.Popen(
+        [sys.executable, "-m", "earmark", "work", "Look", "--in", "place", "--json"],
+        env={**os.environ, "ANTHROPIC_API_KEY": "no-key", "ANTHROPIC_BASE_URL": url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert asked.wait(60)
+    below = psutil.Process(process.pid).children(recursive=True)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    if presses == 2:
+        while "stopping" not in "".join(
+            one.read_text() for one in folder.rglob("journal.jsonl")
+        ):  # the first one has been heard
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert time.monotonic() - began < within_s
+    assert below
+    psutil.wait_procs(below, timeout=1)
+    assert [one for one in below if one.is_running()] == []
+    if presses == 1:
+        summary = json.loads(out)
+        assert (summary["outcome"], summary["held_usd"]) == ("cancelled", "0.00")
+        assert summary["in_doubt_nanos"] > 0
+    with Ledger(folder / ".earmark" / "ledger.db") as ledger:
+        assert ledger.balance().held_nanos == 0
+        assert ledger.balance().in_doubt_nanos > 0
+        assert ledger.check().findings == []

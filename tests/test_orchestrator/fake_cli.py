@@ -114,8 +114,12 @@ def work(prompt: str) -> None:
         answer("", error=True, subtype=os.environ["SAYS"], result=None)
     elif WAY == "stop_reason":
         answer("half an ans", error=True, stop_reason=os.environ["SAYS"])
+    elif WAY == "stopped":
+        answer("half an ans", stop_reason=os.environ["SAYS"])
     elif WAY == "env":
         answer(json.dumps(dict(os.environ)))
+    elif WAY == "arguments":
+        answer(json.dumps(sys.argv))
     elif WAY == "prompt":
         answer(prompt)
     else:

@@ -48,6 +48,22 @@ def events(st: Stage) -> list[dict[str, Any]]:
     return list(read_journal(st.run.folder.journal))
 
 
+# ---- money --------------------------------------------------------------------------------------------
+
+
+async def test_context_that_is_sent_again_stops_nothing_while_it_is_cheap() -> None:
+    """Money is the cap: a hundred thousand tokens read from the cache again and again are a few cents (Z-06)."""
+    words = "The house has many rooms. " * 4_000
+    async with stage(cap="0.25") as st:
+        agent = helper(system=words, tools=[add], same_calls=99, max_turns=30)
+        result = await agent.run(st.run, called("add", a=1, b=2) + "[[sim:turns=20]]")
+        st.prove()
+
+    assert result.outcome is Outcome.OK
+    assert result.turns == 21
+    assert result.tally.tokens["cache_read_tokens"] > 300_000
+
+
 # ---- time ---------------------------------------------------------------------------------------------
 
 
@@ -106,7 +122,7 @@ async def test_time_runs_while_its_tools_work() -> None:
         return "never"
 
     async with stage() as st:
-        result = await helper(tools=[wait], timeout_s=0.3).run(st.run, called("wait"))
+        result = await helper(tools=[wait], timeout_s=1.5).run(st.run, called("wait"))
         assert (result.outcome, result.turns) == (Outcome.TIMEOUT, 1)
         assert result.tally.posted_nanos == st.sim.bill.nanos
         st.prove_exact()

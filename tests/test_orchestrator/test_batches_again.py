@@ -174,3 +174,24 @@ def test_a_kind_of_result_that_is_not_known(kind: str) -> None:
     """A line of results is one, or it is refused as none; it never ends the job."""
     with pytest.raises(ValueError, match="kind of result"):
         read_result(b'{"custom_id": "x", "result": {"type": %s}}' % kind.encode())
+
+
+@pytest.mark.parametrize("direct", [False, True], ids=["batch", "direct"])
+async def test_how_an_answer_stopped_is_read_as_on_the_direct_way(
+    direct: bool, tmp_path: Path
+) -> None:
+    """A reason that is not known is no success; what was paid for is not sent again, whatever it ended in."""
+    ways = ["stop=brand_new", "stop=pause_turn", "output=500", "tool=look"]
+    failing = " [[sim:batch=overloaded]]" if direct else ""
+    tool = {"name": "look", "input_schema": {"type": "object", "properties": {}}}
+    given = [item(n, f"[[sim:{way}]]{failing}", tools=[tool]) for n, way in enumerate(ways)]
+    async with Simulator() as sim:
+        for _ in range(2):
+            async with stage(tmp_path, sim=sim) as made:
+                await made.do(given, quick(failed_direct=direct))
+                made.prove()
+                ends = {done.outcome.value for done in made.ends.values()}
+                assert ends == {"invalid", "stalled", "truncated", "ok"}
+                assert all(done.message for done in made.ends.values())
+                assert "not known here" in made.ends["doc-0"].reason
+        assert len([row for row in sim.bill.rows if row.nanos]) == len(ways)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -301,6 +303,20 @@ async def test_any_text_comes_through(tmp_path: Path) -> None:
     assert message["content"][0]["text"] == "a\u2028b\x85c"
 
 
+async def test_any_identity_makes_an_id_that_the_api_takes(tmp_path: Path) -> None:
+    """Names of files are no ids: ours are hashes, on disk with what they stand for before anything is sent (B-01)."""
+    names = ["x" * 500, "über/straße.txt", "a b\n c", "tickets.csv#12", ""]
+    async with stage(tmp_path, sim={"keep_calls": 9}) as made:
+        await made.do(Item(identity=name, body=item(n).body) for n, name in enumerate(names))
+        made.prove()
+        sent = [json.loads(call.body) for call in made.sim.world.calls if call.body]
+
+    assert set(made.ends) == set(names)
+    ids = [each["custom_id"] for body in sent for each in body.get("requests", ())]
+    assert len(set(ids)) == len(names)
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", each) for each in ids)
+
+
 async def test_one_of_each_shape_is_tried_for_free(tmp_path: Path) -> None:
     """A mistake that only the API finds shows at one free count, before thousands are sent (B-13)."""
     refused = Fault(
@@ -551,7 +567,6 @@ async def test_batches_outside_a_job_are_not_sent(tmp_path: Path) -> None:
 
 async def test_somebody_is_told_at_the_end(tmp_path: Path) -> None:
     """The command and the webhook get counts and dollars, and nothing that a document says."""
-    import json
     import sys
 
     from aiohttp import web

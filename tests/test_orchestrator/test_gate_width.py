@@ -51,7 +51,7 @@ class Traffic:
 
 
 def test_slow_start_doubles_each_full_round() -> None:
-    """A new gate starts with 8 at once and doubles with each fully used, successful round."""
+    """A new gate starts with 8 at once and doubles with each fully used, successful round (R-14)."""
     traffic = Traffic(64)
     widths = []
     for _ in range(5):

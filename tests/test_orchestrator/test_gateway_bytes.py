@@ -6,9 +6,7 @@ import asyncio
 import gzip
 import json
 import zlib
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import brotli
@@ -16,121 +14,16 @@ import pytest
 from backports import zstd
 
 from budgets import Cap, Ledger
-from orchestrator.gateway import Gateway, Lease, Limits, Upstream
+from orchestrator.encodings import decoder_of
+from orchestrator.gateway import Gateway, Upstream
 
 from .gatewaying import REAL_KEY, ask
-
-USAGE = {
-    "input_tokens": 20,
-    "output_tokens": 9,
-    "service_tier": "standard",
-    "inference_geo": "global",
-}
-MESSAGE = {
-    "id": "msg_1",
-    "type": "message",
-    "role": "assistant",
-    "model": "claude-sonnet-5-5",
-    "content": [{"type": "text", "text": "Grüße,  \u2028ja"}],
-    "stop_reason": "end_turn",
-    "usage": USAGE,
-}
-#: Whole, with odd spacing, comments and events that nobody knows.
-STREAM = (
-    b": hello\r\n\r\n"
-    b'event: message_start\ndata: {"type":"message_start","message":'
-    + json.dumps({**MESSAGE, "content": [], "usage": {**USAGE, "output_tokens": 1}}).encode()
-    + b'}\n\nevent: ping\ndata: {}\n\nevent: of_tomorrow\ndata:{"x":  1}\n\n'
-    b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"},'
-    b'"usage":{"output_tokens":9}}\n\nevent: message_stop\ndata: {"type":"message_stop"}\n\n'
-)
-
-
-@dataclass
-class Recorder:
-    """A server that takes down what it gets, raw, and answers with bytes."""
-
-    answer: bytes = b""
-    url: str = ""
-    heads: list[bytes] = field(default_factory=list)
-    bodies: list[bytes] = field(default_factory=list)
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = int(_values(head).get("content-length", ["0"])[0])
-                self.heads.append(head)
-                self.bodies.append(await reader.readexactly(length))
-                writer.write(self.answer)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
-
-
-def _values(head: bytes) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for line in head.decode().split("\r\n")[1:]:
-        name, _, value = line.partition(": ")
-        if name:
-            found.setdefault(name.lower(), []).append(value)
-    return found
-
-
-def whole(status: str, body: bytes, **headers: str) -> bytes:
-    """An answer as it goes over the wire."""
-    named = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-    return f"HTTP/1.1 {status}\r\n{named}content-length: {len(body)}\r\n\r\n".encode() + body
-
-
-@asynccontextmanager
-async def recorded(answer: bytes) -> AsyncIterator[tuple[Recorder, Gateway, Lease, Ledger]]:
-    """A recorder behind a gateway."""
-    recorder = Recorder(answer)
-    server = await asyncio.start_server(recorder.serve, "127.0.0.1", 0)
-    recorder.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    ledger = Ledger(caps=[Cap("100")])
-    upstream = Upstream(url=recorder.url, api_key=REAL_KEY)
-    async with Gateway(ledger=ledger, upstream=upstream, limits=Limits(stop_s=0.5)) as gateway:
-        yield recorder, gateway, gateway.lease("app"), ledger
-    server.close()
-    ledger.close()
-
-
-async def exchange(url: str, head: str, body: bytes) -> tuple[bytes, bytes]:
-    """One request, raw; the answer's head and body as they are on the wire."""
-    host, port = url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body)
-    back = await reader.readuntil(b"\r\n\r\n")
-    headers = _values(back)
-    if "content-length" in headers:
-        said = await reader.readexactly(int(headers["content-length"][0]))
-    else:
-        said = b""
-        while size := int(await reader.readline(), 16):
-            said += (await reader.readexactly(size + 2))[:-2]
-    writer.close()
-    return back, said
-
-
-HEAD = (
-    "POST {path} HTTP/1.1\r\nhost: localhost\r\nX-Api-Key: {key}\r\n"
-    "Content-Type: application/json\r\nanthropic-version: 2023-06-01\r\n"
-    "anthropic-beta: of-tomorrow-2027-01-01,context-1m-2025-08-07\r\nanthropic-beta: second-line\r\n"
-    "User-Agent: claude-cli/2.1.332 (external, sdk-py)\r\nX-Odd: Grüße\r\n"
-    "accept-encoding: gzip, deflate, br, zstd\r\nx-stainless-retry-count: 0\r\nX-Empty: \r\n"
-)
-#: Spacing, order, unicode and numbers that a parser would write differently.
-BODY = (
-    b'{ "model":"claude-sonnet-5-5",\n "max_tokens":400, "temperature": 1.0e0,'
-    b'"system":[{"type":"text","text":"\\u00fc\xc3\xbc","cache_control":{"type":"ephemeral"}}],'
-    b'"messages":[{"role":"user","content":"Hello"},{"role":"system","content":"note"}]}'
-)
+from .raw_http import BODY, HEAD, MESSAGE, STREAM, exchange, recorded, values, whole
 
 
 async def test_a_request_arrives_as_it_left() -> None:
     """Body, path, query and every header, betas and unknown ones included, are what they are without a gateway."""
+    # G-01, G-02, G-03
     async with recorded(whole("200 OK", json.dumps(MESSAGE).encode())) as (
         recorder,
         gateway,
@@ -140,7 +33,7 @@ async def test_a_request_arrives_as_it_left() -> None:
         head = HEAD.format(path="/v1/messages?beta=true&x=%2F", key=REAL_KEY)
         await exchange(recorder.url, head, BODY)
         await exchange(gateway.url, head.replace(REAL_KEY, lease.key), BODY)
-        direct, through = (_values(one) for one in recorder.heads)
+        direct, through = (values(one) for one in recorder.heads)
         for one in (direct, through):  # of the connection, not of the request
             one.pop("connection", None)
             one.pop("host")
@@ -165,7 +58,7 @@ async def test_hop_by_hop_headers_and_the_clients_key_stay_here() -> None:
     ):
         head = HEAD.format(path="/v1/messages", key=lease.key) + "x-mine: 1\r\nKeep-Alive: 5\r\n"
         await exchange(gateway.url, head.replace("X-Empty: ", "connection: x-mine"), BODY)
-        got = _values(recorder.heads[0])
+        got = values(recorder.heads[0])
 
         assert not {"x-mine", "keep-alive"} & set(got)
         assert lease.key not in recorder.heads[0].decode()
@@ -185,6 +78,7 @@ ERRORS = {
 @pytest.mark.parametrize("status", ERRORS)
 async def test_errors_come_back_verbatim(status: str) -> None:
     """Status, body and headers of an error are the upstream's own; nothing was billed but for what can't be read."""
+    # G-02, G-05
     answer = whole(
         status,
         ERRORS[status],
@@ -196,7 +90,7 @@ async def test_errors_come_back_verbatim(status: str) -> None:
         head, body = await exchange(
             gateway.url, HEAD.format(path="/v1/messages", key=lease.key), BODY
         )
-        got = _values(head)
+        got = values(head)
 
         assert head.split(b" ")[1].decode() == status[:3]
         assert body == ERRORS[status]
@@ -233,8 +127,18 @@ async def test_packed_answers_pass_as_they_are_and_are_read(coding: str, streame
         line = list(ledger.lines())[-1]
 
         assert body == packed
-        assert _values(head)["content-encoding"] == [coding]
+        assert values(head)["content-encoding"] == [coding]
         assert (line.kind, (line.usage or {})["output_tokens"]) == ("settle", 9)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_every_piece_may_be_packed_by_itself(coding: str) -> None:
+    """A server that flushes each event as a frame of its own is read like one that does not."""
+    events = STREAM.split(b"\n\n")
+    decoder = decoder_of(coding)
+
+    assert [decoder.feed(PACKING[coding](event)) for event in events] == events
+    assert decoder.feed(b"".join(PACKING[coding](event) for event in events)) == b"".join(events)
 
 
 async def test_an_encoding_that_nobody_can_read_is_not_asked_for() -> None:
@@ -248,7 +152,7 @@ async def test_an_encoding_that_nobody_can_read_is_not_asked_for() -> None:
         head = HEAD.format(path="/v1/messages", key=lease.key)
         await exchange(gateway.url, head.replace("br, zstd", "lzma, *"), BODY)
 
-        assert _values(recorder.heads[0])["accept-encoding"] == ["gzip, deflate"]
+        assert values(recorder.heads[0])["accept-encoding"] == ["gzip, deflate"]
 
 
 SMUGGLED = {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -68,6 +70,19 @@ async def test_a_wait_has_an_end() -> None:
         assert (status, headers["retry-after"]) == (429, "10")
         assert "'app'" in body["error"]["message"]
         assert "only held money is in the way" in body["error"]["message"]
+        hanging.cancel()
+
+
+async def test_no_patience_at_all_is_no_decline() -> None:
+    """With nothing to wait for a call goes, however little it may wait; with held money in the way it hears so soon."""
+    async with rig(caps=(Cap("0.006", scope="app"),), limits=Limits(wait_s=0, stop_s=0.2)) as on:
+        lease = on.gateway.lease("app")
+        first = await on.post(lease, ask("[[sim:output=9]]"))
+        hanging = asyncio.create_task(on.post(lease, ask("[[sim:delay=60000]]")))
+        await on.sim.arrived(2)
+        second = await on.post(lease, ask())
+
+        assert (first[0], second[0], second[2]["x-earmark"]) == (200, 429, "held")
         hanging.cancel()
 
 
@@ -150,6 +165,49 @@ async def test_what_has_no_bound_is_a_400_that_names_it(name: str) -> None:
         assert lease.figures().declined == 1
 
 
+ABSURD = [10**30, 2**63 - 1, 10**400, -1, True, 1.5, 1e300, "5", [], {}]
+_SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+_FETCH = {"type": "web_fetch_20250910", "name": "web_fetch", "max_uses": 1}
+_ADVISOR = {"type": "advisor_20260301", "name": "advisor", "model": "claude-opus-5"}
+LIMITS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "max_tokens": lambda value: ask(max_tokens=value),
+    "max_uses": lambda value: ask(tools=[{**_SEARCH, "max_uses": value}]),
+    "max_content_tokens": lambda value: ask(tools=[{**_FETCH, "max_content_tokens": value}]),
+    "advisor": lambda value: ask(tools=[{**_ADVISOR, "max_uses": value, "max_tokens": 2048}]),
+    "fallback": lambda value: ask(fallbacks=[{"model": "claude-haiku-4-5", "max_tokens": value}]),
+    "budget_tokens": lambda value: ask(thinking={"type": "enabled", "budget_tokens": value}),
+    "task_budget": lambda value: ask(
+        output_config={"task_budget": {"type": "tokens", "total": value}}
+    ),
+    "trigger": lambda value: ask(
+        context_management={
+            "edits": [
+                {"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": value}}
+            ]
+        }
+    ),
+}
+#: What does not limit the price is the upstream's to judge, and so is a limit that is larger than what is there.
+PASSED_ON = {"budget_tokens", "task_budget", "max_content_tokens", "trigger"}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+async def test_absurd_numbers_are_the_clients_mistake(name: str) -> None:
+    """No number in a request, however large or odd, is a fault of ours: it is a 400, or the upstream's to judge."""
+    async with rig(allow=Allowances(web_search_tokens=5_000)) as on:
+        lease = on.gateway.lease("app")
+        for value in ABSURD:
+            status, body, headers = await on.post(lease, LIMITS[name](value))
+            passed_on = "x-earmark" not in headers
+            if passed_on:
+                assert name in PASSED_ON
+                continue
+            assert (status, body["error"]["type"]) == (400, "invalid_request_error"), value
+            assert "nothing was sent" in body["error"]["message"]
+            assert len(body["error"]["message"]) < 600
+        on.prove_exact()
+
+
 async def test_the_operators_word_lets_searches_through() -> None:
     """With a bound for what a search brings in, web search is held for and settled, marked as a word."""
     async with rig(allow=Allowances(web_search_tokens=5_000)) as on:
@@ -186,11 +244,14 @@ async def test_a_thousand_calls_at_once_spend_the_cap_and_no_more() -> None:
         caps=(Cap.from_nanos(cap, per=None, scope="app", tz="UTC", owner="code"),), limits=limits
     ) as on:
         lease = on.gateway.lease("app")
-        answers = await asyncio.gather(*(on.post(lease, ask()) for _ in range(1000)))
+        # A limit near to what they write: the rest that no call fits into is below half a percent then.
+        answers = await asyncio.gather(*(on.post(lease, ask(max_tokens=60)) for _ in range(1000)))
+        bound = max(line.nanos for line in on.ledger.lines() if line.kind == "hold")
         statuses = Counter(status for status, _, _ in answers)
 
         assert set(statuses) == {200, 402}
         assert on.sim.bill.nanos <= cap
-        assert on.sim.bill.nanos >= cap * 98 // 100
+        assert bound < cap // 150
+        assert on.sim.bill.nanos >= max(cap - bound, cap * 99 // 100)
         assert statuses[200] == on.sim.bill.requests
         on.prove_exact()

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from budgets import Cap, Ledger
 from orchestrator.errors import ConfigError
 from orchestrator.gate import Gate
 from orchestrator.gateway import Gateway, Lease, Limits, Tokens, Upstream
+from orchestrator.gateway.door import Door
 
 from .gatewaying import Rig, ask, rig
 
@@ -60,6 +62,28 @@ async def test_beyond_the_bound_it_is_in_doubt(bound: dict[str, float]) -> None:
         assert lease.figures().in_doubt_nanos == on.ledger.balance().in_doubt_nanos > 0
         assert lease.figures().held_nanos == 0
         on.prove()
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
+async def test_a_drain_takes_no_place_of_a_live_client(streamed: bool) -> None:
+    """In a gate of one slot the next call goes at once, while the answer that nobody waits for is still read."""
+    async with rig(width=1, limits=Limits(stop_s=0.1)) as on:
+        left, lease = on.gateway.lease("left"), on.gateway.lease("app")
+        if streamed:
+            writer = await _begun(on, left, "[[sim:output=400]][[sim:pace=4]]")
+            writer.transport.abort()
+        else:
+            call = asyncio.create_task(on.post(left, ask("[[sim:delay=60000]]")))
+            await on.sim.arrived(1)
+            call.cancel()
+        async with asyncio.timeout(5):
+            status, _, _ = await on.post(lease, ask())
+
+        assert status == 200
+        assert len(on.gateway.drains) == 1
+        assert left.figures().held_nanos > 0
+        assert on.kinds() == ["settle"]
+    assert left.figures().in_doubt_nanos > 0
 
 
 async def test_a_whole_answer_whose_client_is_gone_is_settled_too() -> None:
@@ -209,14 +233,50 @@ async def test_health_answers_while_a_thousand_streams_are_open() -> None:
         assert sorted(waits)[10] < 0.1
 
 
-def test_beyond_loopback_it_needs_tokens(tmp_path: object) -> None:
+def test_beyond_loopback_it_needs_tokens(tmp_path: Path) -> None:
     """Nobody opens a purse to the network by an option alone."""
     ledger = Ledger()
     upstream = Upstream(url="http://127.0.0.1:9", api_key="k")
     with pytest.raises(ConfigError, match="needs tokens"):
         Gateway(ledger=ledger, upstream=upstream, host="0.0.0.0")
-    tokens = Tokens(tmp_path)  # type: ignore[arg-type]
+    tokens = Tokens(tmp_path)
     tokens.new("team/alice")
 
     assert Gateway(ledger=ledger, upstream=upstream, host="0.0.0.0", tokens=tokens) is not None
     ledger.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
+async def test_a_gateway_in_front_of_itself_is_refused(tmp_path: Path, host: str) -> None:
+    """By whatever name its own address is called: each request would be held for again and again."""
+    tokens = Tokens(tmp_path)
+    tokens.new("team/alice")
+    with Ledger() as ledger:
+        for name in ("127.0.0.1", "localhost"):
+            with Door(host, 0) as door:
+                upstream = Upstream(url=f"http://{name}:{door.port}/", api_key="k")
+                gateway = Gateway(ledger=ledger, upstream=upstream, door=door, tokens=tokens)
+                with pytest.raises(ConfigError, match="is this gateway itself"):
+                    await gateway.start()
+            with socket.socket() as free:  # what a start that failed had taken
+                free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                free.bind(("127.0.0.1", door.port))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://x",
+        "http://",
+        "http://x:y",
+        "http://x:99999",
+        "http://x?y=1",
+        "https://me:pass-word@x",
+    ],
+)
+def test_an_address_that_is_none(url: str) -> None:
+    """One sentence, which holds no password."""
+    with pytest.raises(ConfigError) as refused:
+        Upstream(url=url, api_key="k")
+
+    assert "pass-word" not in str(refused.value)

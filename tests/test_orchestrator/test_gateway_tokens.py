@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import stat
 from datetime import UTC, datetime, timedelta
@@ -50,6 +51,60 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     (tmp_path / "T00000000.json").write_text("{")
     with pytest.raises(ConfigError, match=r"T00000000\.json"):
         tokens.all()
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"scope": "simulated/x"},
+        {"scope": ""},
+        {"scope": 5},
+        {"digest": "zz"},
+        {"digest": "00"},
+        {"ends_at": "soon"},
+        {"ends_at": "2030-01-01T00:00:00"},
+        {"is_admin": "no"},
+        {"further": 1},
+    ],
+    ids=str,
+)
+def test_a_file_that_is_no_token_is_named(tmp_path: Path, field: dict[str, object]) -> None:
+    """Whatever stands in a token's file, it lets nobody in, and the sentence names the file."""
+    tokens = Tokens(tmp_path)
+    token, _ = tokens.new("team/alice")
+    file = tmp_path / f"{token.id}.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **field}))
+
+    with pytest.raises(ConfigError, match=rf"{token.id}\.json"):
+        tokens.all()
+
+
+def test_a_token_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    """While one is made nobody sees it, and if what belongs to it fails there is none."""
+    tokens = Tokens(tmp_path)
+    with contextlib.suppress(OSError), tokens.making("team/alice"):
+        assert tokens.all() == []
+        raise OSError("its cap could not be set")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_broken_token_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that comes while the gateway runs and can't be read is one line in the log; others go on."""
+    tokens = Tokens(tmp_path)
+    _, alice = tokens.new("team/alice")
+    async with rig(tokens=tokens) as on:
+        (tmp_path / "T00000000.json").write_text("{")
+        while not caplog.records:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.6)  # two more looks at the folder
+
+        assert await _post(on, alice) == 200
+    assert [record.getMessage() for record in caplog.records] == [
+        f"gateway: {tmp_path / 'T00000000.json'}: this is no token; delete it or mend it"
+    ]
 
 
 async def test_the_caps_of_a_client_and_of_the_gateway_hold_together(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The official TypeScript SDK through the gateway.
 
-Needs node and the package: ``npm install @anthropic-ai/sdk`` in some folder, named by
-``EARMARK_NODE_FOLDER``, or in the root of the project. Without them these tests are skipped.
+Needs node and the package: ``npm ci --prefix tests/typescript``, which ``.ci/run`` does. Without them it is skipped.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from budgets import Cap
 
 from .gatewaying import MODEL, rig
 
-FOLDER = Path(os.environ.get("EARMARK_NODE_FOLDER") or Path(__file__).parents[2])
+FOLDER = Path(__file__).parents[1] / "typescript"
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("node") is None, reason="there is no node"),
     pytest.mark.skipif(
         not (FOLDER / "node_modules" / "@anthropic-ai" / "sdk").is_dir(),
-        reason="npm install @anthropic-ai/sdk was not run (EARMARK_NODE_FOLDER names where)",
+        reason="npm ci --prefix tests/typescript was not run",
     ),
 ]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sqlite3
+import time
 from typing import Any, Literal
 
 import anthropic
@@ -324,7 +326,7 @@ async def test_missing_usage_posts_the_whole_hold() -> None:
 
 
 async def test_another_model_is_priced_as_served() -> None:
-    """The model that served decides, not the one asked for."""
+    """The model that served decides, not the one asked for (C-29)."""
     async with rig() as on:
         on.sim.faults.extend([Fault(kind="other_model", model="claude-haiku-4-5")])
         await on.client.messages.create(**ask())
@@ -603,3 +605,30 @@ async def test_a_durable_ledger_is_the_bill_too(tmp_path: Any) -> None:
         billed = on.sim.bill.nanos
     with Ledger(path) as again:
         assert again.balance().posted_nanos == billed
+
+
+@pytest.mark.parametrize("leave", ["asyncio.run", "a bare loop"])
+def test_a_loop_that_ends_leaves_its_last_call_settled(tmp_path: Any, leave: str) -> None:
+    """Nobody waits for a settlement, and yet it comes into the file when the loop ends with the call."""
+    path = tmp_path / "ledger.db"
+    ledger = Ledger(path, caps=[Cap("5")])
+    usage = {"input_tokens": 10, "output_tokens": 5}
+    answer = {"id": "msg_1", "type": "message", "role": "assistant", "model": MODEL, "usage": usage}
+    reply = {**answer, "content": [], "stop_reason": "end_turn"}
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, json=reply))
+    http = httpx2.AsyncClient(transport=transport)
+    client = anthropic.AsyncAnthropic(api_key="key", http_client=http, middleware=[Meter(ledger)])
+
+    if leave == "asyncio.run":
+        asyncio.run(client.messages.create(**ask()))
+    else:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(client.messages.create(**ask()))
+        loop.close()
+
+    with contextlib.closing(sqlite3.connect(path)) as file:  # as another program sees it
+        deadline = time.monotonic() + 10  # a slow disk is written to by a thread
+        while not (posted := file.execute("SELECT sum(posted) FROM lines").fetchone()[0]):
+            assert time.monotonic() < deadline
+    assert posted == ledger.balance().posted_nanos
+    ledger.close()

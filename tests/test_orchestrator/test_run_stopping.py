@@ -12,7 +12,7 @@ import pytest
 from orchestrator.gate import Gate
 from orchestrator.outcomes import Outcome
 from orchestrator.simulator import Fault, Faults
-from orchestrator.stopping import KillSwitch
+from orchestrator.stopping import KillSwitch, signals_to
 from patterns import fan_out
 
 from .running import Stage, helper, say, stage
@@ -118,6 +118,22 @@ async def test_after_a_run_signals_are_as_they_were() -> None:
     async with stage(kill_switch=True):
         assert signal.getsignal(signal.SIGTERM) != before[1]
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+async def test_while_signals_go_elsewhere_a_run_does_not_hear_them() -> None:
+    """Whoever asks the person what a signal means hears it alone; afterwards the run hears the next one."""
+    heard: list[str] = []
+    before = signal.getsignal(signal.SIGTERM)
+    async with stage(kill_switch=True) as st:
+        with signals_to(lambda: heard.append("here")):
+            await _signal()
+            assert (heard, st.run.stopped) == (["here"], None)
+        await _signal()
+        assert (heard, st.run.stopped) == (["here"], "interrupted")
+    with signals_to(lambda: heard.append("alone")):
+        await _signal(signal.SIGTERM)
+    assert heard == ["here", "alone"]
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_in_another_thread_it_does_nothing() -> None:

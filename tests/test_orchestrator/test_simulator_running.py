@@ -125,7 +125,7 @@ def test_serve_until_signal(number: signal.Signals) -> None:
         bill = httpx2.get(f"{url}/sim/bill").json()
         process.send_signal(number)
         rest = process.stdout.read()
-        code = process.wait(timeout=20)
+        code = process.wait(timeout=60)
 
     assert line.startswith("Simulated Anthropic API at http://127.0.0.1:")
     assert (code, bill["requests"]) == (0, 1)

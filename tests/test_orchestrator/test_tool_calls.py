@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -331,6 +332,37 @@ async def test_only_one_call_tries_a_tool_again() -> None:
     assert breaker.out_s() == 0
     breaker.succeeded()
     assert breaker.out_s() == 0
+
+
+def test_a_breaker_goes_with_its_function() -> None:
+    """Functions that are made for one call (a handoff's, say) are not kept for the length of a run."""
+    breakers = Breakers(failures=1)
+
+    def made() -> Any:
+        big = bytearray(1_000)
+        return lambda: len(big)
+
+    kept = made()
+    for _ in range(100):
+        breakers.of("once", made()).failed()
+        breakers.of("kept", kept).failed()
+    gc.collect()
+    assert breakers.count == 1
+    assert breakers.of("kept", kept).out_s() > 0
+
+
+def test_a_method_has_one_breaker_however_often_it_is_looked_up() -> None:
+    """Two agents with the same method of the same object share it; another object has its own."""
+
+    class Shop:
+        def find(self) -> None: ...
+
+    one, other = Shop(), Shop()
+    breakers = Breakers(failures=1)
+    breakers.of("find", one.find).failed()
+    gc.collect()
+    assert breakers.of("find", one.find).out_s() > 0
+    assert breakers.of("find", other.find).out_s() == 0
 
 
 @pytest.mark.parametrize("fields", [{"failures": 0}, {"rest_s": -1}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -150,8 +151,30 @@ async def test_a_call_waits_for_the_window(
                 while not all(one.done() for one in made):
                     evening.turn()
                     await asyncio.wait(made, timeout=0.1)
+            await asyncio.gather(*made)
             # The server enters a stream when it has ended there, too.
             await until(lambda: st.sim.bill.requests == 5)
+            st.prove_exact()
+
+
+async def test_who_comes_too_late_for_a_window_waits_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a call that is too large by its bytes and fits when it is counted, however often others were quicker."""
+    monkeypatch.setattr("orchestrator.trip_middleware._NAP_S", 0.3)
+    evening = Evening(left_s=0.05)
+    with Ledger(caps=[Cap(FEW_DEAR, per="day")], clock=evening) as ledger:
+        fields = {"ledger": ledger, "cap": None, "folder": tmp_path, "on_trip": "wait"}
+        async with own_stage(**fields) as st:
+            await dear(st.run)
+            late = asyncio.create_task(dear(st.run))
+            for day in range(1, 4):
+                await until(lambda day=day: len(events(st)) == day or late.done())
+                evening.turn()
+                if day < 3:
+                    with on_trip("decline"), contextlib.suppress(BudgetExceeded):
+                        await dear(st.run)
+            assert (await asyncio.wait_for(late, 20)).model == SONNET
             st.prove_exact()
 
 

@@ -117,7 +117,7 @@ def test_scrambled_paths_are_never_free(tail: str) -> None:
 
 
 def test_every_post_of_the_sdk_is_known_or_refused() -> None:
-    """Of all POSTs that the SDK can send, only those read here are sent."""
+    """Of all POSTs that the SDK can send, only those read here are sent (S-09)."""
     root = Path(anthropic.__file__).parent / "resources"
     found: set[str] = set()
     for file in root.rglob("*.py"):

@@ -177,7 +177,7 @@ BAD: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("usage", BAD, ids=repr)
+@pytest.mark.parametrize("usage", BAD, ids=lambda usage: repr(usage)[:90])
 def test_what_can_not_be_true_is_no_usage(usage: Any) -> None:
     """C-04: a missing, negative or emptied usage leaves the hold in doubt, it never costs $0."""
     assert read_usage(_message(usage), requested=ASKED) is None

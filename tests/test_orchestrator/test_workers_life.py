@@ -162,6 +162,8 @@ async def test_the_result_says_what_went_wrong(
         ("subtype", "error_of_a_new_kind", Outcome.INFRA),
         ("stop_reason", "refusal", Outcome.REFUSAL),
         ("stop_reason", "max_tokens", Outcome.TRUNCATED),
+        ("stopped", "brand_new", Outcome.INVALID),
+        ("stopped", "tool_use", Outcome.OK),
         ("lies", "", Outcome.OK),
     ],
 )
@@ -266,6 +268,17 @@ async def test_its_supervisor_has_no_secret_either(
         await asyncio.gather(working, return_exceptions=True)
 
     assert all("GITHUB_TOKEN" not in env for env in environments)
+
+
+@pytest.mark.parametrize(("fence", "least"), [(None, 0.05), ("3", 3.0)])
+async def test_the_programs_own_budget_stands_above_the_cap(
+    tmp_path: Path, fence: object, least: float
+) -> None:
+    """Our price book decides; what the program counts by its own prices is a second fence behind it (C-23)."""
+    told = await outcome_of(tmp_path, "arguments", cap="0.05", fence=fence)
+    words = json.loads(told.text)
+    limit = float(words[words.index("--max-budget-usd") + 1])
+    assert limit == least if fence else limit > least
 
 
 async def test_long_prompts_go_by_stdin_and_by_file(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ def real(folder: Path, **fields: Any) -> AgentSdkWorker:
 
 async def test_subagents_are_paid_by_name_and_a_session_goes_on(tmp_path: Path) -> None:
     """Ledger, gateway and bill agree; each subagent has its share; a resumed session costs its difference (C-21)."""
+    # C-16, C-18, C-22
     prompt = "".join(
         use(
             "Agent",
@@ -131,7 +132,7 @@ async def test_functions_of_ours_and_an_answer_by_schema(tmp_path: Path) -> None
 
 
 async def test_out_of_money_in_the_middle(tmp_path: Path) -> None:
-    """A cap that pays for some of the turns is never passed by the bill; the outcome says so, with the cap."""
+    """A cap that pays for some of the turns is never passed by the bill; the outcome says so, with the cap (O-09)."""
     worker = real(tmp_path, cap="0.004", same_calls=50)
     loop = f"Again and again {use('Glob', pattern='*')} [[sim:turns=40]] [[sim:output=300]]"
     async with stage(folder=tmp_path / "ledger") as at:

@@ -225,7 +225,6 @@ async def test_who_kills_its_supervisor_leaves_nobody_behind(tmp_path: Path) -> 
         "import os, signal, subprocess, sys, time\n"
         "subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(600)'], start_new_session=True,"
         " stdin=-3, stdout=-3, stderr=-3)\n"
-        "time.sleep(0.5)  # until the supervisor has said that it runs\n"
         "os.kill(os.getppid(), signal.SIGKILL)\n"
         "time.sleep(600)\n"
     )

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from orchestrator.documents import Problem
 from orchestrator.outcomes import Outcome
 from patterns.bulk import BatchedJob, Classify, Results, Row, answer_all
@@ -27,6 +29,7 @@ class Done:
     message: dict[str, Any] | None = None
     reason: str = ""
     posted_nanos: int = 100
+    in_doubt_nanos: int = 0
     usage: dict[str, Any] = field(default_factory=lambda: {"input_tokens": 5, "output_tokens": 2})
     tries: int = 1
 
@@ -153,13 +156,13 @@ async def test_money_of_batches_and_of_direct_calls_adds_up(tmp_path: Path) -> N
             job.done(Done(identity=ids[1], outcome=Outcome.EXPIRED, posted_nanos=0, usage={}))
             fixed = await job.correct(st.run, odd[0])
             direct = st.run.balance.posted_nanos
-            assert (fixed.posted_nanos, fixed.batch_nanos) == (100 + direct, 100)
+            assert (fixed.posted_nanos, fixed.batch["posted_nanos"]) == (100 + direct, 100)
         with Results(tmp_path / "out") as results:
             job = BatchedJob(st.run, TASK, results)
             assert [identity for identity, _ in job.items(odd)] == [ids[1]]
             answer = message('{"label": "bug"}')
             (row,) = job.done(Done(identity=ids[1], message=answer, posted_nanos=70, tries=2))
-            assert (row.posted_nanos, row.batch_nanos, row.calls) == (70, 70, 2)
+            assert (row.posted_nanos, row.batch["posted_nanos"], row.calls) == (70, 70, 2)
             rows = {one.path: one for one in results.rows()}
             assert rows["a"] == fixed.as_reused()
             results.finish()
@@ -168,3 +171,45 @@ async def test_money_of_batches_and_of_direct_calls_adds_up(tmp_path: Path) -> N
             progress = await answer_all(next_stage.run, TASK, odd, results)
             assert (progress.reused, progress.sent) == (2, 0)
             assert [row.posted_nanos for row in results.rows()] == [100 + direct, 70]
+
+
+async def test_what_an_engine_tells_again_is_counted_once(tmp_path: Path) -> None:
+    """Calls, tokens and doubts of a row are those of the item, however often the job is taken up again."""
+    doubted = Done(identity="", outcome=Outcome.IN_DOUBT, posted_nanos=0, in_doubt_nanos=50)
+    failed = Done(identity="", outcome=Outcome.EXPIRED, posted_nanos=30, tries=2)
+    async with stage(folder=tmp_path) as st:
+        for _ in range(3):
+            with Results(tmp_path / "out") as results:
+                job = BatchedJob(st.run, TASK, results)
+                for (identity, _), done in zip(job.items(some(2)), (doubted, failed), strict=True):
+                    done.identity = identity
+                for done in (doubted, failed):
+                    job.done(done)
+                rows = {row.path: row for row in results.rows()}
+    assert (rows["000.txt"].in_doubt_nanos, rows["001.txt"].posted_nanos) == (50, 30)
+    assert [row.calls for row in rows.values()] == [1, 2]
+    assert {row.tokens["input_tokens"] for row in rows.values()} == {5}
+
+
+async def test_an_answer_of_the_second_batch_is_corrected_as_well(tmp_path: Path) -> None:
+    """Batches that an item was in before it was answered are no corrective tries."""
+    async with stage() as st:
+        with Results(tmp_path / "out") as results:
+            job = BatchedJob(st.run, TASK, results)
+            ((identity, _),) = list(job.items([document("One", "a")]))
+            answer = message('{"label": "x"}')
+            (row,) = job.done(Done(identity=identity, message=answer, tries=2))
+            assert job.needs_correction(row)
+
+
+@pytest.mark.parametrize("reason", ["brand_new", None])
+async def test_an_end_for_an_unknown_reason_is_corrected(reason: Any, tmp_path: Path) -> None:
+    """It is not taken for whole, as on the direct way."""
+    async with stage() as st:
+        with Results(tmp_path / "out") as results:
+            job = BatchedJob(st.run, TASK, results)
+            ((identity, _),) = list(job.items([document("One", "a")]))
+            answer = {**message('{"label": "bug"}'), "stop_reason": reason}
+            (row,) = job.done(Done(identity=identity, outcome=Outcome.INVALID, message=answer))
+            assert (row.outcome, row.label) == (Outcome.INVALID, None)
+            assert job.needs_correction(row)

@@ -149,6 +149,30 @@ async def test_answers_that_are_there_are_not_paid_again(tmp_path: Path) -> None
     assert rows["005.txt"].posted_nanos == before["005.txt"].posted_nanos
 
 
+async def test_what_a_changed_document_cost_before_stays_in_its_row(tmp_path: Path) -> None:
+    """Its old content was paid, too; taken up again and again, the rows are the ledger's money each time."""
+    async with stage(folder=tmp_path) as st:
+        await work(st, tmp_path, some(2))
+    changed = [document("Changed", "000.txt"), *some(2)[1:]]
+    _, _, once = await again(tmp_path, st, changed)
+    requests, _, twice = await again(tmp_path, st, changed)
+    assert requests == 0
+    assert [row.posted_nanos for row in twice.values()] == [
+        row.posted_nanos for row in once.values()
+    ]
+
+
+async def test_an_end_for_an_unknown_reason_is_the_same_on_recovery(tmp_path: Path) -> None:
+    """An answer that was paid, and corrected in vain, is not paid again for want of its row."""
+    odd = [document("[[sim:stop=brand_new]]", "odd.txt")]
+    async with stage(folder=tmp_path) as st:
+        _, rows = await work(st, tmp_path, odd)
+        assert (rows["odd.txt"].outcome, rows["odd.txt"].calls) == (Outcome.INVALID, 2)
+    (tmp_path / "out" / "results.jsonl").unlink()
+    requests, _, rows = await again(tmp_path, st, odd)
+    assert (requests, rows["odd.txt"].outcome) == (0, Outcome.INVALID)
+
+
 async def test_lost_rows_are_recovered_from_the_ledger(tmp_path: Path) -> None:
     """An answer that was paid before its row was written is kept by the line that pays for it."""
     async with stage(folder=tmp_path) as st:
@@ -219,7 +243,7 @@ async def test_a_budget_that_was_raised_is_gone_on_with(tmp_path: Path) -> None:
         ({"stop_reason": "tool_use", "content": []}, None),
         ({}, None),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:90],
 )
 def test_what_is_kept_of_an_answer_is_short(message: dict[str, Any], expected: str | None) -> None:
     """Its JSON, or why it has none: never a text of any length."""

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.outcomes import Outcome
 from patterns import board, fan_out, handoff, orchestrate, pipeline, stream_out, vote
-from patterns.crew import Stop
+from patterns.stops import Stop
 from tests.test_orchestrator.running import helper, stage
 
 from .leading import FIRST, cues, names, planned

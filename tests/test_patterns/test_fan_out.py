@@ -85,7 +85,7 @@ async def test_no_items_make_no_parts() -> None:
 
 
 async def test_the_width_is_never_exceeded() -> None:
-    """At most ``width`` items are under way, and that many are."""
+    """At most ``width`` items are under way, and that many are (O-19)."""
     async with stage() as st:
         at_once = most = 0
 
@@ -139,7 +139,7 @@ async def test_agents_are_workers() -> None:
 
 
 async def test_a_failed_item_is_a_row_and_the_others_go_on() -> None:
-    """A worker that raises, or an agent that is refused, has its outcome and reason."""
+    """A worker that raises, or an agent that is refused, has its outcome and reason (R-06)."""
 
     async def work(item: str) -> str:
         if item == "bad":
@@ -508,7 +508,7 @@ async def test_failed_parts_are_told_to_the_reducer_as_failed() -> None:
     ],
 )
 async def test_it_stops_once_a_share_has_failed(stop_when: Any, most: int) -> None:
-    """What is not started ends as cancelled with the reason; every item has its part."""
+    """What is not started ends as cancelled with the reason; every item has its part (R-05)."""
     worked: list[int] = []
 
     async def fails(item: int) -> None:
@@ -538,7 +538,7 @@ async def test_a_share_that_is_not_reached_stops_nothing() -> None:
 
 @pytest.mark.parametrize("admit", ["trim", "all"])
 async def test_a_set_is_trimmed_or_declined_before_it_starts(admit: Any) -> None:
-    """What the caps don't carry at worst is never sent; the others are all done (rule 14)."""
+    """What the caps don't carry at worst is never sent; the others are all done (rule 14) (O-07)."""
     async with stage(cap="0.001") as st:
         done = await fan_out(st.run, helper(), ["x"] * 30, admit=admit)
         if admit == "all":

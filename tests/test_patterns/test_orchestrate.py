@@ -209,6 +209,42 @@ async def test_a_failed_worker_is_a_part_and_is_told_to_the_lead() -> None:
         assert "the model refused" in later
 
 
+@pytest.mark.parametrize(
+    "again",
+    ["Find the price", task("Find the price elsewhere", instead_of="1.1")],
+    ids=["the same", "another that names it"],
+)
+async def test_what_was_done_again_is_not_missing(again: Any) -> None:
+    """A failed task may be given out again; once that went well the result is whole."""
+    told = script(
+        (FIRST, planned("Find the price", "Find the weight")),
+        ("Objective: Find the price", "[[sim:refuse]]"),
+        (LATER, planned(again, done=False)),
+        (LATER, planned(done=True)),
+    )
+    async with stage(sim=told) as st:
+        done = await orchestrate(st.run, lead(), worker(), "What is it?", rounds=3)
+        assert [part.outcome.value for part in done.parts] == ["refusal", "ok", "ok"]
+        assert (done.outcome, done.partial) == (Outcome.OK, False)
+        report = next(prompt for prompt in sent(st) if REPORT in prompt)
+        assert "parts failed" not in report
+
+
+async def test_what_lacked_money_and_was_done_again_does_not_end_in_budget() -> None:
+    """Nor is a task that failed again, and was done at the third try, missing."""
+    told = script(
+        (FIRST, planned(task("Find the price", worker="poor"))),
+        (LATER, planned(task("Find it", worker="poor", instead_of="1.1"), done=False)),
+        (LATER, planned(task("Find it so", worker="rich", instead_of="2.1"), done=False)),
+        (LATER, planned(done=True)),
+    )
+    staff = {"poor": worker(name="poor", cap="0.0000001"), "rich": worker(name="rich")}
+    async with stage(sim=told) as st:
+        done = await orchestrate(st.run, lead(), staff, "What is it?", rounds=4)
+        assert [part.outcome.value for part in done.parts] == ["budget", "budget", "ok"]
+        assert (done.outcome, done.partial) == (Outcome.OK, False)
+
+
 async def test_one_workers_timeout_does_not_stop_the_others() -> None:
     """It is a part with its outcome; its call is in doubt, the rest is settled."""
     told = script(
@@ -286,7 +322,7 @@ async def test_sources_of_web_searches_are_kept() -> None:
 
 
 async def test_a_report_is_affordable_when_the_cap_is_hit() -> None:
-    """Workers are declined; the report is written all the same, of what there is, under the same cap."""
+    """Workers are declined; the report is written all the same, of what there is, under the same cap (Z-05)."""
     told = script((FIRST, planned(*names(5))), ("Objective", "[[sim:output=200]]"), times=0)
 
     def costly(_: Task) -> Any:
@@ -322,7 +358,7 @@ async def test_if_the_report_does_not_fit_nothing_is_spent() -> None:
 
 
 async def test_workers_that_will_probably_not_be_carried_are_not_started() -> None:
-    """They are parts with their reason; a worker that is stopped halfway is paid for nothing."""
+    """They are parts with their reason; a worker that is stopped halfway is paid for nothing (O-18)."""
     told = script((FIRST, planned(*names(4))))
     hungry = worker(max_tokens=4_000, likely_output=4_000)
     async with stage(sim=told) as st:

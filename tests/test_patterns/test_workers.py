@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
+from orchestrator.errors import ConfigError
 from orchestrator.outcomes import Outcome
+from orchestrator.performer import Performer
 from orchestrator.simulator import Cue
+from orchestrator.workers import ShellWorker
 from patterns import board, fan_out, handoff, hierarchy, orchestrate, pipeline, refine, route, vote
 from patterns.findings import Board
 from patterns.hierarchy import Team
@@ -98,3 +104,55 @@ async def test_board_and_handoff(tmp_path: Path) -> None:
 
     assert [part.outcome for part in sat.parts] == [Outcome.OK, Outcome.OK]
     assert (handed.outcome, handed.value) == (Outcome.OK, "done")
+
+
+def plain(folder: Path, name: str, *command: str) -> ShellWorker:
+    """A program that is given no tools."""
+    own = folder / name
+    own.mkdir(exist_ok=True)
+    return ShellWorker(name=name, command=command, cwd=own)
+
+
+async def test_programs_without_tools_sit_around_a_board(tmp_path: Path) -> None:
+    """They read the findings in their task, and what they answer is their finding; the same again is nothing new."""
+    count = "import sys; print('findings:', sys.stdin.read().count('The cellar is wet'))"
+    agents = [plain(tmp_path, "counter", sys.executable, "-c", count)]
+    async with stage(folder=tmp_path / "ledger") as at:
+        shared = Board(at.run)
+        shared.post("cellar", "The cellar is wet", author="somebody")
+        sat = await board(at.run, agents, "Look.", on=shared, rounds=5)
+
+    assert (sat.outcome, sat.rounds) == (Outcome.OK, 2)
+    assert [(one.author, one.text) for one in sat.findings] == [
+        ("somebody", "The cellar is wet"),
+        ("counter", "findings: 1"),
+    ]
+
+
+async def test_a_program_is_handed_over_to(tmp_path: Path) -> None:
+    """It is told the brief, and what it answers is the end."""
+    give = f"[[sim:tool=hand_over {json.dumps({'to': 'printer', 'brief': 'Print two copies'})}]]"
+    agents = [helper(name="desk"), plain(tmp_path, "printer", "cat")]
+    cue = Cue(match="Print it", say=give, times=1)
+    async with stage(sim={"cues": [cue]}, folder=tmp_path / "ledger") as at:
+        handed = await handoff(at.run, agents, "Print it")
+        at.prove()
+
+    assert (handed.outcome, handed.chain) == (Outcome.OK, ("desk", "printer"))
+    assert "Print two copies" in handed.value
+
+
+@pytest.mark.parametrize("pattern", [board, handoff])
+def test_whoever_works_like_an_agent_is_typed_as_one(pattern: Any, tmp_path: Path) -> None:
+    """What runs is what type checkers take: both patterns are declared for performers, and workers are such."""
+    assert get_type_hints(pattern)["agents"] == Sequence[Performer]
+    assert isinstance(says(tmp_path, "a"), Performer)
+    assert isinstance(plain(tmp_path, "b", "true"), Performer)
+
+
+@pytest.mark.parametrize("pattern", [board, handoff])
+async def test_what_is_no_agent_is_the_callers_mistake(pattern: Any, tmp_path: Path) -> None:
+    """A function can't be given control; it is said before anything is spent."""
+    async with stage(folder=tmp_path / "ledger") as at:
+        with pytest.raises(ConfigError, match="can't work"):
+            await pattern(at.run, [len], "Do it")
