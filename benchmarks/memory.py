@@ -1,4 +1,4 @@
-"""Memory: 20,000 documents classified against the simulator, beside a naive ``asyncio.gather`` over all.
+"""Memory: 20,000 documents classified against the simulator, beside ``asyncio.gather`` over all, 64 at once.
 
     python benchmarks/memory.py [documents]
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from orchestrator.simulator import running_simulator
 
 LABELS = ("billing", "bug", "feature", "account", "other")
 LIMIT_MB = 300
+WIDTH = 64
 WORDS = ("invoice charge payment", "error crash wrong", "please add wish", "login password")
 
 
@@ -70,19 +70,21 @@ def measure(name: str, line: list[str], where: Path, env: dict[str, str], count:
 
 
 async def naive() -> None:
-    """Every document read and asked about at once, as first versions do."""
+    """A task for every document and a semaphore, as first versions have it."""
     from anthropic import AsyncAnthropic
 
+    turns = asyncio.Semaphore(WIDTH)
     async with AsyncAnthropic(max_retries=5) as client:
 
         async def ask(path: Path) -> str:
-            message = await client.messages.create(
-                model="claude-haiku-5-5",
-                max_tokens=256,
-                system=f"Answer with one of: {', '.join(LABELS)}",
-                messages=[{"role": "user", "content": path.read_text(encoding="utf-8")}],
-                timeout=3600,
-            )
+            text = path.read_text(encoding="utf-8")
+            async with turns:
+                message = await client.messages.create(
+                    model="claude-haiku-5-5",
+                    max_tokens=256,
+                    system=f"Answer with one of: {', '.join(LABELS)}",
+                    messages=[{"role": "user", "content": text}],
+                )
             return str(message.content)
 
         paths = sorted(Path("docs").iterdir())
@@ -93,9 +95,6 @@ async def naive() -> None:
 
 if __name__ == "__main__":
     if "--naive" in sys.argv:
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2
-        )
         asyncio.run(naive())
     else:
         sys.exit(main())
