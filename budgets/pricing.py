@@ -225,6 +225,8 @@ def _speed(model: str, own: Speed, whole: Speed, book: PriceBook, at: datetime) 
 
 def _searches(usage: Usage) -> int:
     """Web searches stay on the whole; if only parts report them, they are charged all the same."""
+    if not usage.parts:
+        return usage.web_searches
     return max(usage.web_searches, sum(_searches(part) for part in usage.parts))
 
 

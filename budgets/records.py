@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,8 +30,7 @@ def to_us(at: datetime) -> int:
 
 def from_us(at_us: int) -> datetime:
     """The inverse of ``to_us``."""
-    seconds, micros = divmod(at_us, 1_000_000)
-    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)
+    return _EPOCH + timedelta(microseconds=at_us)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -24,7 +24,7 @@ from budgets.pricing import CacheEffect, cache_effect, cost
 from budgets.records import Ending, Hold
 from budgets.usage import Usage
 
-from .context import CallContext
+from .context import TOKENS, CallContext
 from .gate import Ticket
 from .wire import ErrorKind, Reading, StreamReader, classify, counted_for_limits, read_usage
 
@@ -122,15 +122,6 @@ class Attempt:
     def is_open(self) -> bool:
         """Its hold counts still."""
         return not self.ended
-
-    def rate(self, deadline: float | None) -> dict[str, Any]:
-        """What the gate needs to know before it leaves."""
-        reading = self.reading
-        return {
-            "input_tokens": reading.estimate_input,
-            "output_tokens": reading.max_tokens,
-            "deadline": deadline,
-        }
 
     def start_stream(self, status: int, headers: Mapping[str, str]) -> None:
         """The response is a stream: from here on its events decide."""
@@ -326,18 +317,19 @@ def usage_record(usage: Usage) -> dict[str, Any]:
         for name, value in zip(_RECORDED, _recorded(usage), strict=True)
         if value and value != "standard"
     }
-    # Where iterations are listed they are the bill, and the totals must say so.
-    billed = usage.parts or (usage,)
-    record["input_tokens"] = sum([part.input_tokens for part in billed])
-    record["output_tokens"] = sum([part.output_tokens for part in billed])
-    record["cache_read_tokens"] = sum([part.cache_read for part in billed])
-    record["cache_write_tokens"] = sum(
-        [p.cache_write_5m + p.cache_write_1h + p.cache_write_unsplit for p in billed]
-    )
-    if usage.cache_write_unsplit or any(p.cache_write_unsplit for p in usage.parts):
-        record["unsplit_ttl"] = usage.unsplit_ttl
+    unsplit = usage.cache_write_unsplit
+    record["input_tokens"] = usage.input_tokens
+    record["output_tokens"] = usage.output_tokens
+    record["cache_read_tokens"] = usage.cache_read
+    record["cache_write_tokens"] = usage.cache_write_5m + usage.cache_write_1h + unsplit
     if usage.parts:
-        record["parts"] = [usage_record(part) for part in usage.parts]
+        # Where iterations are listed they are the bill, and the totals must say so.
+        record["parts"] = parts = [usage_record(part) for part in usage.parts]
+        for name in TOKENS:
+            record[name] = sum(part[name] for part in parts)
+        unsplit += sum(part.cache_write_unsplit for part in usage.parts)
+    if unsplit:
+        record["unsplit_ttl"] = usage.unsplit_ttl
     return record
 
 

@@ -119,7 +119,11 @@ class Meter(Metering, Middleware):
         attempt.ticket = await self.gate.enter(attempt.reading.model, self.deadline)
         try:
             await self.hold_async(attempt, lambda: self._counted_async(attempt, request, call_next))
-            await attempt.ticket.pace(**attempt.rate(self.deadline))
+            await attempt.ticket.pace(
+                input_tokens=attempt.reading.estimate_input,
+                output_tokens=attempt.reading.max_tokens,
+                deadline=self.deadline,
+            )
             await self._lingering.make_room()
             sent = self._prepare(
                 attempt, request, self._lingering.headers(request, attempt.reading)
@@ -194,7 +198,11 @@ class Meter(Metering, Middleware):
         attempt.ticket = self.gate.enter_sync(attempt.reading.model, self.deadline)
         try:
             self.hold(attempt, lambda: self._counted(attempt, request, call_next))
-            attempt.ticket.pace_sync(**attempt.rate(self.deadline))
+            attempt.ticket.pace_sync(
+                input_tokens=attempt.reading.estimate_input,
+                output_tokens=attempt.reading.max_tokens,
+                deadline=self.deadline,
+            )
             sent = self._prepare(attempt, request, {})
         except BaseException as error:
             self.not_sent(attempt, error)

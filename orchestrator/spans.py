@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from typing import Any
 
 from budgets.money import to_decimal
+
+logger = logging.getLogger("earmark")
 
 #: The instrumentation scope of the SDK's spans; a span of the caller's own is left alone.
 _SDK = "com.anthropic.sdk.python"
@@ -20,7 +22,7 @@ def mark_span(span: Any, *, scope: str, outcome: str, nanos: int) -> None:
         outcome: how the hold ended: ``settle``, ``void`` or ``doubt``.
         nanos: what counts against the caps now, in nano-dollars.
     """
-    with contextlib.suppress(Exception):
+    try:
         if not span.is_recording():
             return
         made_by = getattr(span, "instrumentation_scope", None)
@@ -30,3 +32,5 @@ def mark_span(span: Any, *, scope: str, outcome: str, nanos: int) -> None:
         span.set_attribute("earmark.outcome", outcome)
         span.set_attribute("earmark.cost_nanos", nanos)
         span.set_attribute("earmark.cost_usd", f"{to_decimal(nanos):f}")
+    except Exception:
+        logger.exception("a span could not be marked")

@@ -7,7 +7,7 @@ come from is in ``state``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .headers import INPUT_TOKENS, KINDS, OUTPUT_TOKENS, REQUESTS
 
@@ -42,8 +42,7 @@ _SHARE_RECOVERY_S = 30.0
 _SHARE_MOST = 0.98
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Charge:
+class Charge(NamedTuple):
     """What one call takes from the buckets of tokens."""
 
     input_tokens: float

@@ -216,7 +216,11 @@ class Exchange:
         attempt.ticket = await metering.gate.enter(attempt.reading.model, deadline)
         try:
             await self._hold(attempt, caller, wait_s)
-            await attempt.ticket.pace(**attempt.rate(deadline))
+            await attempt.ticket.pace(
+                input_tokens=attempt.reading.estimate_input,
+                output_tokens=attempt.reading.max_tokens,
+                deadline=deadline,
+            )
             self._check_open()
             self._begun = await self._patience.end() if self._patience is not None else None
         except BaseException as error:

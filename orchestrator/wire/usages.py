@@ -6,7 +6,6 @@ A usage that can't be true (missing, negative, absurd) reads as None: then the w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 from budgets.shape import Geo, Shape, Speed, Tier, Ttl
@@ -59,8 +58,7 @@ class _UnbelievableError(Exception):
     """A count that can't be true."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Setting:
+class _Setting(NamedTuple):
     """What holds for every part of one response."""
 
     tier: Tier
