@@ -20,6 +20,7 @@ from .admission import Rules
 from .errors import BudgetError, BudgetExceeded, LedgerError, LedgerUnavailable
 from .judging import MustWait
 from .records import Ending, HoldRequest, Line, Waiting
+from .stalls import look_after
 from .stores.protocol import Store, Transaction
 
 logger = logging.getLogger("earmark")
@@ -96,6 +97,7 @@ class Counter:
         self._left: list[Operation] = []
         self._stranded: set[int] = set()
         self._swept = 0.0
+        self._moves = 0
 
     def submit(self, operation: Operation) -> None:
         """Do it; waiting calls that this frees money for are done too."""
@@ -128,6 +130,10 @@ class Counter:
     def waiting_count(self) -> int:
         """Calls of this process that wait for held money."""
         return len(self._waiters)
+
+    def standing(self) -> int | None:
+        """See ``stalls.Queue``."""
+        return self._moves if self._waiters else None
 
     def flush(self) -> None:
         """Everything handed over is written already."""
@@ -201,6 +207,8 @@ class Counter:
         self._stranded.clear()
         if self._newcomers:
             self._waiters += self._newcomers
+            for operation in self._newcomers:
+                look_after(self, operation.loop)
             self._newcomers = []
         if self._waiters:
             self._remove([operation for operation, _ in done] + self._left)
@@ -224,7 +232,9 @@ class Counter:
 
     def _remove(self, operations: list[Operation]) -> None:
         gone = {id(operation) for operation in operations}
-        self._waiters = [w for w in self._waiters if id(w) not in gone]
+        left = [w for w in self._waiters if id(w) not in gone]
+        self._moves += len(self._waiters) - len(left)
+        self._waiters = left
 
     def _step(self, txn: Transaction, operation: Operation, at_us: int) -> Any:
         try:

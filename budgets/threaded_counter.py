@@ -14,7 +14,7 @@ from typing import Any
 
 from .admission import Rules
 from .counter import Counter, Done, Operation, Work, deliver_all, nothing
-from .errors import BudgetError
+from .errors import BudgetError, LedgerUnavailable
 from .stores.protocol import Store, Transaction
 
 #: While calls wait, look this often whether another process has freed money.
@@ -52,6 +52,9 @@ class ThreadedCounter(Counter):
 
     def submit(self, operation: Operation) -> None:
         """Hand it over; its result is delivered when its batch is written."""
+        if operation.urgent and self._is_own_thread() and not self._closed:
+            self._do_here(operation)
+            return
         with self._lock:
             if not self._closed:
                 self._handed_over += not operation.urgent
@@ -72,8 +75,12 @@ class ThreadedCounter(Counter):
             if self._closed or (self._handed_over == self._written and not self._turns):
                 return
             self._empty_turns()
-            self._inbox.put(Operation(_no_work, lambda _: written.set()))
-        written.wait()
+            if not self._is_own_thread():
+                self._inbox.put(Operation(_no_work, lambda _: written.set()))
+        if self._is_own_thread():
+            self._do_here(Operation(_no_work, nothing))
+        else:
+            written.wait()
 
     def close(self, last: Work) -> Any:
         """Finish what was handed over, do one last piece of work, then stop."""
@@ -85,6 +92,27 @@ class ThreadedCounter(Counter):
                 self._inbox.put(None)
         self._thread.join()
         return self._answer
+
+    def _is_own_thread(self) -> bool:
+        return threading.get_ident() == self._thread.ident
+
+    def _do_here(self, operation: Operation) -> None:
+        """For whoever is told something on the ledger's thread and asks it something: it would wait for itself.
+
+        A log handler that reads the balance when it hears of an overrun, say: no transaction is open there. One
+        may be where a finalizer comes in the middle of it; it is told no.
+        """
+        if not self._at_work.acquire(timeout=_SETTLE_PATIENCE_S):
+            deliver_all([(operation, LedgerUnavailable(f"ledger {self._store.name}: it is at work"))])
+            return
+        try:
+            batch, closing = self._drain([])
+            done = self._timed([*batch, operation], wait=True)
+        finally:
+            self._at_work.release()
+        if closing:
+            self._inbox.put(None)
+        deliver_all(done)
 
     def _empty_turns(self) -> None:
         """What loops have gathered goes to the thread: somebody can't wait for the end of their turns."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def job_again(
-    place: RunPlace, *, config: Path | None, json: bool, sends: bool
+    place: RunPlace, *, config: Path | None, json: bool, sends: bool, only_looks: bool = False
 ) -> Iterator[Job | None]:
     """The bulk job of a run, as ``--resume`` would go on with it; None where that can't be, and why is said.
 
@@ -31,6 +31,7 @@ def job_again(
         place: the run.
         config, json: as for the command that goes on with it.
         sends: False only writes the rows of what was cancelled.
+        only_looks: see ``Job``.
     """
     kept = kept_in(place.folder)
     with contextlib.ExitStack() as stack:
@@ -38,7 +39,7 @@ def job_again(
         if kept is not None:
             try:
                 job = stack.enter_context(_prepared(place, *kept, config, json=json))
-                job.sends = sends
+                job.sends, job.only_looks = sends, only_looks
             except (Mistake, ConfigError, BudgetError, OSError) as error:
                 remark(f"its rows can't be written now: {error}")
         yield job
@@ -57,7 +58,7 @@ def _prepared(
         resume=True,
         json=json,
     )
-    with prepared(again) as job:
+    with prepared(again, may_begin=False) as job:
         if job.fingerprint != fingerprint:
             raise Mistake(
                 f"run {place.id}: the schema, the template or the model is not the one that it began with, so all its "

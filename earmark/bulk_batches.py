@@ -95,7 +95,7 @@ async def answer_by_batches(
             await asyncio.to_thread(_end_cancelled, asked, job, documents)
             rest = (Outcome.CANCELLED, _CANCELLED)
             return Answered(progress=asked.progress, summary=summary(progress), rest=rest)
-        await _correct(run, asked, documents, results)
+        await _correct(run, job, asked, documents, results)
         return Answered(progress=asked.progress, summary=summary(job.progress()))
 
 
@@ -116,6 +116,7 @@ def _items(asked: BatchedJob, documents: Iterable[Document | Problem]) -> Iterat
 
 async def _correct(
     run: Run,
+    job: BatchJob,
     asked: BatchedJob,
     documents: Callable[[], Iterable[Document | Problem]],
     results: Results,
@@ -124,6 +125,8 @@ async def _correct(
 
     def unfit() -> Iterator[Document]:
         for document in documents():
+            if job.is_to_be_cancelled:
+                return
             row = results.get(place_of(document.path, document.row))
             if isinstance(document, Document) and row is not None and asked.needs_correction(row):
                 yield document

@@ -15,7 +15,7 @@ from budgets.ledger import Ledger
 from budgets.money import format_usd
 from budgets.prices import PriceBook
 from orchestrator.documents import Document, Extractor, Problem
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import OrchestratorError, RunTaken
 from orchestrator.failures import outcome_of
 from orchestrator.outcomes import Outcome
 from orchestrator.run import Run
@@ -24,8 +24,8 @@ from patterns.bulk import Progress, Quote, Results, Row, Sheet, Task, answer_all
 from patterns.bulk.export import check_formats
 from patterns.bulk.row import place_of
 
-from .bulk_notice import tell_of_end, tell_of_fault
-from .bulk_place import Place, earlier_place, go_on, new_place, own_files, write_state
+from .bulk_notice import EndNotice
+from .bulk_place import Place, go_on, new_place, own_files, place_to_go_on, write_state
 from .bulk_request import Request, keep, notified
 from .bulk_source import Source, template_text
 from .bulk_view import View
@@ -34,6 +34,7 @@ from .doors import book_of, settings_of
 from .exits import Exit
 from .failures import Mistake
 from .output import money
+from .run_places import run_at
 from .session import Session, figures_of
 from .upstream import check_model, upstream
 
@@ -53,6 +54,7 @@ class Job:
 
     Attributes:
         sends: False only writes the rows of a job that was cancelled.
+        only_looks: does not tell of an end that the job had come to before.
         has_begun: the run is this process's.
         places: of the documents that there were before the first call.
     """
@@ -65,6 +67,7 @@ class Job:
     place: Place
     view: View
     sends: bool = True
+    only_looks: bool = False
     has_begun: bool = False
     places: set[str] = field(default_factory=set)
 
@@ -84,12 +87,22 @@ def run_request(request: Request) -> int:
             nothing was sent.
     """
     with prepared(request) as job:
-        return do(job)
+        try:
+            return do(job)
+        except RunTaken:
+            from .batch_owner import refuse_taken
+
+            refuse_taken(run_at(job.place.run_folder))
+            raise
 
 
 @contextlib.contextmanager
-def prepared(request: Request) -> Iterator[Job]:
+def prepared(request: Request, *, may_begin: bool = True) -> Iterator[Job]:
     """A job that can begin.
+
+    Args:
+        request: what is asked for.
+        may_begin: whether a run that is to be gone on with, and is not there, is begun.
 
     Raises:
         Mistake, ConfigError, BudgetError: what was asked for can't be done.
@@ -105,7 +118,7 @@ def prepared(request: Request) -> Iterator[Job]:
     _check_instructions(task, prices)
     with Extractor(max_pages=request.max_pages) as extractor:
         source = Source(request, extractor)
-        place = _place(request)
+        place = _place(request, may_begin=may_begin)
         session = Session(
             command=request.command,
             run=place.run,
@@ -145,14 +158,16 @@ def _check_instructions(task: Task, prices: PriceBook) -> None:
 _WORDS = {"classify": "rubric", "extract": "prompt", "map": "prompt"}
 
 
-def _place(request: Request) -> Place:
+def _place(request: Request, *, may_begin: bool) -> Place:
     if request.resume:
-        return earlier_place(
+        return place_to_go_on(
             request.command,
             request.source,
             request.out,
             request.ledger,
             simulated=request.simulate,
+            dry_run=request.dry_run,
+            may_begin=may_begin,
         )
     return new_place(
         request.command, request.source, request.out, request.ledger, dry_run=request.dry_run
@@ -204,18 +219,20 @@ def _dry_run(job: Job) -> int:
 
 async def _work(job: Job, client: dict[str, Any]) -> int:
     """The work; whoever wants to know of its end is told when all is written and shown."""
+    place = job.place
+    notice = EndNotice(job.request, place.run, place.run_folder, only_looks=job.only_looks)
     try:
-        summary = await _worked(job, client)
+        summary = await _worked(job, client, notice)
         job.view.summary(summary, formats=job.request.formats)
     except Exception as error:
         if job.has_begun:  # else another process is at it
-            await tell_of_fault(job.request, job.place.run, error)
+            await notice.tell_of_fault(error)
         raise
-    await tell_of_end(job.request, summary)
+    await notice.tell(summary)
     return int(summary["exit_code"])
 
 
-async def _worked(job: Job, client: dict[str, Any]) -> dict[str, Any]:
+async def _worked(job: Job, client: dict[str, Any], notice: EndNotice) -> dict[str, Any]:
     """Everything until the results are in order; the summary."""
     request = job.request
     client.setdefault("timeout", _ANSWER_S * max(1.0, job.task.max_tokens / _QUICK_TOKENS))
@@ -239,6 +256,7 @@ async def _worked(job: Job, client: dict[str, Any]) -> dict[str, Any]:
                 await run.drain()
                 summary = _summary(job, estimate, code, run=run, progress=progress, results=results)
                 summary.update(via=way.name, why=way.why, batches=batches)
+                notice.reached(summary)
                 return summary
 
 

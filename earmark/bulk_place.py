@@ -17,6 +17,7 @@ from patterns.bulk.export import FORMATS
 from patterns.bulk.results import ANSWERS, JSONL
 
 from .failures import Mistake
+from .output import remark
 
 #: Each command, and the folder that its results go to by default.
 PLACES = {"classify": "classified", "extract": "extracted", "map": "mapped"}
@@ -44,6 +45,11 @@ class Place:
     ledger: Path
     cap: str | None = None
 
+    @property
+    def run_folder(self) -> Path:
+        """Of the run's record, beside its ledger."""
+        return self.ledger.resolve().parent / "runs" / self.run
+
 
 def new_place(
     command: str, source: Path, out: Path | None, ledger: Path | None, *, dry_run: bool
@@ -68,8 +74,48 @@ def _check_free(out: Path) -> None:
             f"results of an earlier run are in {out}: add --resume to go on with it, or name another --out"
         )
     for name in _RESULTS:
-        if (out / name).exists():
+        # An empty one is of a run that was killed before it had sent anything.
+        if (out / name).exists() and (out / name).stat().st_size:
             raise Mistake(f"--out {out}: there is a {name} of something else; name another folder")
+
+
+def place_to_go_on(
+    command: str,
+    source: Path,
+    out: Path | None,
+    ledger: Path | None,
+    *,
+    simulated: bool,
+    dry_run: bool,
+    may_begin: bool,
+) -> Place:
+    """The place of the run to go on with; where ``out`` holds nothing yet, and that may be, of a new one.
+
+    So a command that is repeated until it ends well can always say ``--resume``: one that was killed before it
+    had made a run has paid for nothing.
+
+    Args:
+        command, source, out, ledger, simulated: as for ``earlier_place``.
+        dry_run: nothing is sent.
+        may_begin: whether a new run may begin.
+
+    Raises:
+        Mistake: as ``earlier_place``. Without ``out`` nothing begins: the run may lie in another working folder.
+    """
+    if may_begin and out is not None and _is_free(out):
+        place = new_place(command, source, out, ledger, dry_run=dry_run)
+        remark(f"--resume: there is no run in {out} yet, so this begins one ({place.run})")
+        return place
+    return earlier_place(command, source, out, ledger, simulated=simulated)
+
+
+def _is_free(out: Path) -> bool:
+    """Whether a new run can have it."""
+    try:
+        _check_free(out)
+    except Mistake:
+        return False
+    return True
 
 
 def earlier_place(
@@ -121,7 +167,7 @@ def write_state(place: Place, facts: Mapping[str, Any]) -> None:
     fresh = place.out / f"{place.state}.new"
     fresh.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     fresh.replace(place.out / place.state)
-    pointer = place.ledger.resolve().parent / "runs" / place.run / _POINTER
+    pointer = place.run_folder / _POINTER
     if pointer.parent.is_dir():  # so that the run's id is enough to find its results
         pointer.write_text(json.dumps({"out": str(place.out.resolve())}) + "\n", encoding="utf-8")
 
@@ -215,7 +261,7 @@ def _read(out: Path, name: str) -> dict[str, Any]:
             raise TypeError(name)
     except (FileNotFoundError, NotADirectoryError):
         raise Mistake(
-            f"--resume: there is no run in {out}; leave --resume out to start one"
+            f"--resume: there is no run in {out} to go on with; name the folder of one, or an empty one to begin"
         ) from None
     except (ValueError, KeyError, TypeError):
         raise Mistake(

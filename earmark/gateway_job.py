@@ -84,6 +84,20 @@ def out_of_reach(caps: Iterable[Cap], around: Iterable[Cap]) -> list[str]:
     return [one.message for one in found if one.caps[0] in mine]
 
 
+def check_not_all(scope: str, caps: list[Cap]) -> None:
+    """A token's cap is its client's, not one on everybody who comes through.
+
+    Raises:
+        InvalidScope: not a scope path.
+        Mistake: there are caps, on the gateway's own scope.
+    """
+    if caps and normal_scope(scope) == SCOPE:
+        raise Mistake(
+            f"--scope {SCOPE} is the gateway's own, so this cap would be one on all of its clients; name a scope "
+            f"such as team/alice, or limit all of them: earmark budget set {caps[0].amount:f} --scope {SCOPE}"
+        )
+
+
 def _above(caps: Iterable[Cap]) -> list[Finding]:
     return [one for one in contradictions(caps) if one.kind == "above" and one.contradicts]
 

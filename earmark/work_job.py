@@ -14,6 +14,7 @@ from typing import Any
 from budgets.ledger import Ledger
 from budgets.prices import PriceBook
 from budgets.settings import Settings, ledger_path
+from orchestrator.errors import ConfigError
 from orchestrator.outcomes import Outcome
 from orchestrator.run import Run, new_run_id
 from orchestrator.workers import READING, AgentSdkWorker, Share, WorkerResult
@@ -90,7 +91,7 @@ def run_request(request: Request) -> int:
         check_model(str(model), job.prices)
     job.worker.check_program()
     if request.resume is not None:
-        job.worker.check_session(request.resume)
+        _check_session(request.resume, job.worker)
     # What it would say of a session that we have ended is in the outcome already.
     logging.getLogger("claude_agent_sdk").setLevel(logging.CRITICAL)
     with upstream(simulate=request.simulate) as client:
@@ -98,6 +99,16 @@ def run_request(request: Request) -> int:
             return asyncio.run(_work(job, client))
         except asyncio.CancelledError:  # the second Ctrl-C
             raise KeyboardInterrupt from None
+
+
+def _check_session(session: str, worker: AgentSdkWorker) -> None:
+    try:
+        worker.check_session(session)
+    except ConfigError:
+        raise Mistake(
+            f"--resume: there is no session {session[:80]!r} in {worker.sessions}; its id stands behind `go on:` where "
+            "a run stopped, and as `session` in --json; it is found with the --ledger of that run only"
+        ) from None
 
 
 def _session(request: Request, settings: Settings, run_id: str) -> Session:

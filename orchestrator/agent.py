@@ -368,6 +368,10 @@ class _Loop:
                 f"({error.reason}); clean the text first (text.encode(errors='replace').decode())"
             ) from error
         except Exception as error:
+            if isinstance(error, ValueError) and "not JSON compliant" in str(error):
+                raise ConfigError(
+                    "the request has a number that JSON does not know (infinite, or none), which can't be sent"
+                ) from error
             if (self.tally.posted_nanos, self.tally.in_doubt_nanos) == before:
                 raise
             raise UnreadableAnswer(f"the answer can't be read ({type(error).__name__})") from error

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import gc
 
-#: New objects before a run. Rings that nobody else frees wait that much longer: a few megabytes at most.
+#: New objects before a run. Rings that nobody else frees wait that much longer: a few megabytes at most. Where
+#: they hold a slot or money for which others wait, ``budgets.stalls`` has them collected.
 _NEW_OBJECTS = 20_000
 #: What Python begins with. Whoever has chosen something else knows why.
 _DEFAULTS = frozenset({700, 2_000})

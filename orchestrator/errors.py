@@ -8,6 +8,7 @@ OrchestratorError
     UnreadableAnswer a successful answer that is no message: it may have been billed
     Finished         raised by a tool: the work of the agent that called it is done
     ConfigError      the caller's mistake in a run, an agent or a tool (also a ValueError)
+        RunTaken     a run that was to be gone on with is under way in another process
 """
 
 from __future__ import annotations
@@ -57,3 +58,7 @@ class Finished(OrchestratorError):
 
 class ConfigError(OrchestratorError, ValueError):
     """The caller's mistake; the message says what, where and what to do."""
+
+
+class RunTaken(ConfigError):
+    """A run that was to be gone on with is under way in another process."""

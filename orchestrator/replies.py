@@ -11,9 +11,9 @@ from typing import Any, get_args
 
 from anthropic import AsyncAPIResponse
 from anthropic.types import ContentBlock, Message
-from pydantic_core import from_json
 
 from .errors import UnreadableAnswer
+from .wire.json_body import json_of
 
 #: What a block must have as text, beside its type, so that it can be worked with.
 _TEXTS: Mapping[str, tuple[str, ...]] = {"text": ("text",), "tool_use": ("id", "name")}
@@ -65,7 +65,7 @@ async def reply_of(answer: object) -> Reply:
         ValueError: it is not JSON.
     """
     if isinstance(answer, AsyncAPIResponse):
-        body = from_json(await answer.read())
+        body = json_of(await answer.read())
     elif isinstance(answer, Message):  # of a stream, or of a middleware in between
         body = answer.to_dict(warnings=False)
     else:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .errors import ConfigError
+from .errors import ConfigError, RunTaken
 
 try:
     import fcntl
@@ -32,7 +32,8 @@ class RunFolder:
         run: id of the run, for messages.
 
     Raises:
-        ConfigError: a run of this id is under way, or the folder can't be made.
+        RunTaken: a run of this id is under way.
+        ConfigError: the folder can't be made.
     """
 
     def __init__(self, path: Path | None, run: str) -> None:
@@ -48,8 +49,9 @@ class RunFolder:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
-            raise ConfigError(
-                f"run {run}: it is under way in another process; wait for it, or start another run"
+            # Not "start another one": that would pay for everything again.
+            raise RunTaken(
+                f"run {run}: it is under way in another process; wait until that has ended"
             ) from None
         except OSError as error:
             raise ConfigError(

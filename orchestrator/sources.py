@@ -28,7 +28,7 @@ def sources_of(content: Sequence[Mapping[str, Any]]) -> Iterator[Source]:
     for block in content:
         kind = block.get("type")
         if kind == "text":
-            for citation in block.get("citations") or ():
+            for citation in _records(block.get("citations")):
                 yield Source(
                     title=_text(citation, "title") or _text(citation, "document_title"),
                     url=_text(citation, "url") or _text(citation, "source"),
@@ -36,8 +36,7 @@ def sources_of(content: Sequence[Mapping[str, Any]]) -> Iterator[Source]:
                     claim=_text(block, "text"),
                 )
         elif kind == "web_search_tool_result":
-            found = block.get("content")
-            for one in found if isinstance(found, list) else ():
+            for one in _records(block.get("content")):
                 yield Source(title=_text(one, "title"), url=_text(one, "url"))
         elif kind == "web_fetch_tool_result":
             page = block.get("content")
@@ -45,6 +44,11 @@ def sources_of(content: Sequence[Mapping[str, Any]]) -> Iterator[Source]:
                 document = page.get("content")
                 title = _text(document, "title") if isinstance(document, Mapping) else ""
                 yield Source(title=title, url=_text(page, "url"))
+
+
+def _records(value: object) -> list[Mapping[str, Any]]:
+    """What of a list can be read; nothing of anything else."""
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
 
 
 def _text(record: Mapping[str, Any], name: str) -> str:

@@ -33,4 +33,4 @@ def mark_span(span: Any, *, scope: str, outcome: str, nanos: int) -> None:
         span.set_attribute("earmark.cost_nanos", nanos)
         span.set_attribute("earmark.cost_usd", f"{to_decimal(nanos):f}")
     except Exception:
-        logger.exception("a span could not be marked")
+        logger.debug("a span could not be marked", exc_info=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,7 +90,14 @@ def attach(
 
     The rows and the summary of a job of classify, extract or map are written as by its own command.
     """
-    return _attach(run, ledger, config, json=json)
+    from earmark.batch_owner import refuse_taken
+    from orchestrator.errors import RunTaken
+
+    try:
+        return _attach(run, ledger, config, json=json)
+    except RunTaken:
+        refuse_taken(_place(run, ledger))
+        raise
 
 
 @app.command()
@@ -103,6 +111,7 @@ def cancel(
     """Cancel a job's batches, and settle what was answered by then; the rest is not billed.
 
     What was answered is billed, and so its rows are written; the others say that they were cancelled.
+    A process that is at the job is asked to end it, and waited for.
     """
     return _cancel(run, ledger, config, json=json)
 
@@ -120,24 +129,28 @@ def watch(
 ) -> int:
     """Show where a job stands until it is complete; go on with it if nobody else does."""
     from earmark.batch_watch import watch_other
-    from orchestrator.errors import ConfigError
+    from orchestrator.errors import RunTaken
 
-    try:
-        return _attach(run, ledger, config, json=json)
-    except ConfigError as error:
-        if "under way in another process" not in str(error):
-            raise
+    with suppress(RunTaken):
+        return _attach(run, ledger, config, json=json, only_looks=True)
     return _end(watch_other(_place(run, ledger).folder, every_s=every), json=json)
 
 
-def _attach(run: str, ledger: Path | None, config: Path | None, *, json: bool) -> int:
+def _attach(
+    run: str,
+    ledger: Path | None,
+    config: Path | None,
+    *,
+    json: bool,
+    only_looks: bool = False,
+) -> int:
     """Go on with a job: a bulk job as its own command would, any other until all its items have ended."""
     from earmark.batch_watch import take_up
     from earmark.bulk_again import job_again, rows_by
     from earmark.doors import book_of, settings_of
 
     place = _place(run, ledger)
-    with job_again(place, config=config, json=json, sends=True) as job:
+    with job_again(place, config=config, json=json, sends=True, only_looks=only_looks) as job:
         if job is not None:
             from earmark.bulk_job import do
 
@@ -150,16 +163,25 @@ def _attach(run: str, ledger: Path | None, config: Path | None, *, json: bool) -
 
 def _cancel(run: str, ledger: Path | None, config: Path | None, *, json: bool) -> int:
     """End a job, first of all; then write the rows of a bulk job, with the answers that there were by then."""
+    from earmark.batch_owner import end_elsewhere
     from earmark.batch_watch import take_up
     from earmark.bulk_again import job_again, rows_by
     from earmark.doors import book_of, settings_of
+    from orchestrator.errors import RunTaken
+    from orchestrator.run_folder import is_under_way
 
     place = _place(run, ledger)
-    progress = take_up(place, book_of(None, settings_of(config)), cancels=True)
+    was_taken, progress = is_under_way(place.folder), None
+    while progress is None:  # somebody may take it up just when it is free
+        if (ended := end_elsewhere(place)) is not None:
+            return _end(ended, json=json)
+        with suppress(RunTaken):
+            progress = take_up(place, book_of(None, settings_of(config)), cancels=True)
     if not progress.is_complete:
         return _end(progress, json=json)
     command = rows_by(place)
-    with job_again(place, config=config, json=json, sends=False) as job:
+    # The process that has ended the job tells of it.
+    with job_again(place, config=config, json=json, sends=False, only_looks=was_taken) as job:
         if job is not None:
             from earmark.bulk_job import do
 

@@ -149,7 +149,7 @@ def new(
 
     from budgets.settings import ledger_path
     from earmark.doors import ledger_to_write, moment
-    from earmark.gateway_job import caps_on, out_of_reach
+    from earmark.gateway_job import caps_on, check_not_all, out_of_reach
     from orchestrator.gateway.tokens import Tokens
 
     until = moment(ends, tz or "UTC", option="--ends", is_end=True)
@@ -157,6 +157,7 @@ def new(
         raise Mistake(f"--ends: {ends} is over already; name a time to come")
     amounts = {"day": cap_day, "week": cap_week, "month": cap_month, None: cap}
     caps = caps_on(scope, amounts, tz=tz, owner="earmark gateway token")
+    check_not_all(scope, caps)
     tokens = Tokens.beside(ledger_path(ledger))
     # The key is good once its caps are set, and no cap is set for a key that can't be made.
     with (

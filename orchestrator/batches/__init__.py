@@ -7,6 +7,7 @@ written down).
 """
 
 from .bills import FourBills
+from .cancelling import ask_to_cancel
 from .items import Done, Item
 from .job import BatchJob, run_batches
 from .listing import JobRecord, jobs_beside, read_job
@@ -28,6 +29,7 @@ __all__ = [
     "Notify",
     "Polling",
     "Progress",
+    "ask_to_cancel",
     "jobs_beside",
     "read_job",
     "run_batches",

@@ -22,6 +22,7 @@ from orchestrator.outcomes import Outcome
 from orchestrator.run import Run
 from orchestrator.wire.prefixes import of_json
 
+from .cancelling import heed, is_asked
 from .following import Follower, Gone
 from .intake import Draw, Intake
 from .item_store import Ended
@@ -120,6 +121,11 @@ class BatchJob:
         self._work.refuse_rest(Outcome.CANCELLED.value, "the job was cancelled")
 
     @property
+    def is_to_be_cancelled(self) -> bool:
+        """Whether it was cancelled, or another process asks for that; see ``cancelling``."""
+        return self.is_cancelled or is_asked(self._store, self.run)
+
+    @property
     def is_detached(self) -> bool:
         """Whether it was left while batches were under way."""
         return self._work.control.is_detached
@@ -156,14 +162,16 @@ class BatchJob:
 
     async def _tell(self, error: BaseException | None) -> None:
         """Whoever wants to know of the end is told, once: not of a job that was left and will be taken up again."""
-        if not self._was_run:
+        folder = self.run.folder.path
+        if not self._was_run or folder is None:
             return
         progress = self.progress()
         is_over = progress.is_complete and progress.all_taken_in and not self.is_detached
         if not isinstance(error, Exception) and (error is not None or not is_over):
             return
         end = "complete" if error is None else "fault"
-        await tell(self.settings.notify, {"run": self.run.id, "end": end, **progress.counts()})
+        facts = {"run": self.run.id, "end": end, **progress.counts()}
+        await tell(folder, self.settings.notify, facts)
 
     def close(self) -> None:
         """Close the job's files; may be called twice."""
@@ -202,12 +210,15 @@ class BatchJob:
             allow=self.run.meter.allow,
             settings=self.settings,
         )
+        heeding = asyncio.create_task(heed(work, self.cancel))
         try:
             self._take_up()
             async with aclosing(self._drive(intake)) as ends:
                 async for done in ends:
                     yield done
         finally:
+            heeding.cancel()
+            await asyncio.gather(heeding, return_exceptions=True)
             await self._leave()
 
     def _take_up(self) -> None:

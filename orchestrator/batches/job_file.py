@@ -58,6 +58,9 @@ class JobFile:
                 f"{self.path}: this is not a job of batches that this Earmark knows; name another run"
             )
         if read_only:
+            if version == 0:  # without tables there is nothing to look at
+                db.close()
+                raise ConfigError(f"{self.path}: this job is being made, or was never begun")
             return
         db.pragma("journal_mode", "wal")
         db.pragma("synchronous", "full")

@@ -38,6 +38,9 @@ class Polling:
 class Notify:
     """Who is told when a job has ended: once, when ``BatchJob`` is left, with the figures of then.
 
+    The same end is not told again when the job is taken up again, unless a kill came between telling and writing
+    that down (``notice.json`` in the run's folder), or it was not taken (a code other than 0, an HTTP error).
+
     Also if it ended by a cap or a fault (``end`` is ``fault``); not if it was left to be taken up again. Both get
     counts and dollars only, never content.
 

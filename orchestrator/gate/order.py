@@ -11,6 +11,7 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 
+from budgets.stalls import look_after
 from orchestrator.clock import Clock
 
 from .errors import RateDeadline, too_early, too_late
@@ -48,10 +49,15 @@ class Order:
         self.in_use = 0
         self.overflow = 0
         self.waiting = 0
+        self._moves = 0
         self.nested: OrderedDict[int, Waiter] = OrderedDict()
         self._alarm = alarm
         self._deadlines: list[tuple[float, int, Waiter]] = []
         self._alarm_at: float | None = None
+
+    def standing(self) -> int | None:
+        """See ``budgets.stalls.Queue``."""
+        return self._moves if self.waiting else None
 
     def pump(self) -> None:
         """Let everybody go who may, fail whose time is over, and set the alarm for the next."""
@@ -152,6 +158,7 @@ class Order:
         """Add at the end of a queue."""
         queue[waiter.seq] = waiter
         self.waiting += 1
+        look_after(self, waiter.loop)
         if waiter.request.deadline is not None:
             heapq.heappush(self._deadlines, (waiter.request.deadline, waiter.seq, waiter))
             if len(self._deadlines) > 64 + 2 * self.waiting:  # mostly of waiters long gone
@@ -165,6 +172,7 @@ class Order:
         del queue[waiter.seq]
         self.nested.pop(waiter.seq, None)
         self.waiting -= 1
+        self._moves += 1
         if request.lease is not None:
             request.lease.waiter = None
         if not self.waiting:

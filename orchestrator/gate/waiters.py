@@ -67,6 +67,11 @@ class Waiter:
         self.error: Exception | None = None
         self.poked = False
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop of a task; None for a thread."""
+        return None
+
     def is_awake(self) -> bool:
         """Can it run soon? One that can't is passed over and keeps its place."""
         raise NotImplementedError
@@ -120,6 +125,11 @@ class TaskWaiter(Waiter):
         super().__init__(seq, request)
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Where the task runs."""
+        return self._loop
 
     def is_awake(self) -> bool:
         """Its loop runs."""

@@ -3,6 +3,9 @@
 An upstream that echoes a request, in an error body or a header, would hand the key to every client and to the
 ledger's notes. Bytes in which the key does not occur pass as they are, and none is kept for longer than it takes to
 see that it does not begin the key.
+
+What is looked for is the key as it is, and as a JSON string may spell it, with escapes for any of its characters.
+An upstream that spells it otherwise (in base64, or a piece in one event and a piece in the next) is not looked through.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 from dataclasses import dataclass
 
 from orchestrator.encodings import Decoder, Unreadable, decoder_of
@@ -18,6 +22,10 @@ logger = logging.getLogger("earmark")
 
 #: Shorter ones are stand-ins ("simulated"), and words that occur in any text.
 _SHORTEST = 12
+#: How every escape begins that a character of a key can have.
+_ESCAPE = b"\\u00"
+#: The longest of a character's spellings.
+_LONGEST = 6
 _PLAIN = frozenset({"", "identity"})
 
 
@@ -32,6 +40,17 @@ class Blot:
         # As it is, and as a JSON string has it.
         forms = {secret, json.dumps(secret)[1:-1]} if len(secret) >= _SHORTEST else set()
         self._forms = tuple(form.encode() for form in forms)
+        self._letters = tuple(_spellings(letter) for letter in secret) if self._forms else ()
+        letters = [b"(?:%b)" % b"|".join(map(re.escape, letter)) for letter in self._letters]
+        self._spelt = re.compile(b"".join(letters))
+        # Where the key may begin, by its first two characters or as many as there are: a single byte, looking ahead.
+        starts = [
+            rb"%b(?=%b(?:%b|.{0,5}\Z)|.{0,4}\Z)"
+            % (re.escape(one[:1]), re.escape(one[1:]), letters[1])
+            for letter in self._letters[:1]
+            for one in letter
+        ]
+        self._start = re.compile(b"|".join(starts), re.DOTALL)
         self._was_said = False
 
     def __repr__(self) -> str:
@@ -43,15 +62,40 @@ class Blot:
             if form in data:
                 data = data.replace(form, b"*" * len(form))
                 self._say()
+        if self._forms and _ESCAPE in data:
+            blotted, count = self._spelt.subn(lambda found: b"*" * len(found[0]), data)
+            if count:
+                data = blotted
+                self._say()
         return data
 
     def occurs(self, data: bytes) -> bool:
         """Whether the key is in there."""
-        return any(form in data for form in self._forms)
+        if any(form in data for form in self._forms):
+            return True
+        return bool(self._forms) and _ESCAPE in data and self._spelt.search(data) is not None
 
     def open_end(self, data: bytes) -> int:
         """How many bytes at the end may be the beginning of the key."""
-        return max((_overlap(data, form) for form in self._forms), default=0)
+        most = max((_overlap(data, form) for form in self._forms), default=0)
+        return max(most, self._open_spelt(data[-_LONGEST * len(self._letters) :]))
+
+    def _open_spelt(self, tail: bytes) -> int:
+        """The same for spellings with escapes."""
+        if not self._letters or b"\\" not in tail:
+            return 0
+        starts = (found.start() for found in self._start.finditer(tail))
+        return next((len(tail) - at for at in starts if self._begins(tail, at)), 0)
+
+    def _begins(self, data: bytes, at: int) -> bool:
+        """Whether all of ``data`` from here on is a beginning of the key, short of all of it."""
+        for letter in self._letters:
+            rest = data[at : at + _LONGEST]
+            found = next((one for one in letter if rest.startswith(one)), b"")
+            if not found:
+                return any(one.startswith(rest) for one in letter)
+            at += len(found)
+        return False
 
     def _say(self) -> None:
         if not self._was_said:
@@ -59,6 +103,14 @@ class Blot:
             logger.error(
                 "gateway: the upstream sent its own key back in an answer; it was blotted out (this is said once)"
             )
+
+
+def _spellings(letter: str) -> tuple[bytes, ...]:
+    """One character of the key as it may stand in a JSON string, the longest first."""
+    escaped = f"\\u{ord(letter):04x}"
+    short = "\\/" if letter == "/" else json.dumps(letter)[1:-1]
+    known = {letter, escaped, f"\\u{escaped[2:].upper()}", short}
+    return tuple(sorted((one.encode() for one in known), key=len, reverse=True))
 
 
 def _overlap(data: bytes, form: bytes) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.metrics_core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from budgets.records import Ending
 from orchestrator.attempt import Attempt
@@ -41,12 +43,10 @@ class Counters:
         self._ended = Counter(
             "earmark_gateway_holds_ended", "Holds by how they ended.", ["kind"], registry=registry
         )
-        self._posted = Counter(
-            "earmark_gateway_posted_usd", "Dollars posted (rounded).", registry=registry
-        )
-        self._doubt = Counter(
-            "earmark_gateway_in_doubt_usd", "Dollars gone in doubt (rounded).", registry=registry
-        )
+        self._posted = _Dollars("earmark_gateway_posted_usd", "Dollars posted.")
+        self._doubt = _Dollars("earmark_gateway_in_doubt_usd", "Dollars gone in doubt.")
+        registry.register(self._posted)
+        registry.register(self._doubt)
         self._overruns = Counter(
             "earmark_gateway_overruns", "Real costs above their holds.", registry=registry
         )
@@ -73,11 +73,11 @@ class Counters:
         """A hold ended."""
         self._inc(self._ended, ending.kind)
         if ending.kind == "settle":
-            self._posted.inc(ending.nanos / 1e9)
+            self._posted.nanos += ending.nanos
             if ending.nanos > attempt.held_nanos:
                 self._overruns.inc()
         elif ending.kind == "doubt":
-            self._doubt.inc(attempt.held_nanos / 1e9)
+            self._doubt.nanos += attempt.held_nanos
 
     def _inc(self, counter: Counter, label: str) -> None:
         # Looking a labelled counter up anew costs as much as pricing a request.
@@ -89,3 +89,16 @@ class Counters:
     def page(self) -> bytes:
         """Everything, as Prometheus reads it."""
         return generate_latest(self._registry)
+
+
+class _Dollars(Collector):
+    """A sum of money, exact in nano-dollars; only what is shown of it is a float, since Prometheus has no other."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self._name = name
+        self._text = text
+        self.nanos = 0
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """The sum as it is now."""
+        yield CounterMetricFamily(self._name, self._text, value=self.nanos / 1e9)

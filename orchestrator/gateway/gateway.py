@@ -101,6 +101,7 @@ class Gateway:
         self._tokens = tokens
         self._stamp: tuple[object, ...] | None = None
         self._fault = ""
+        self._is_garbled = False
         self.clients = Clients()
         self.drains = Drains(most=self.limits.drains, within_s=self.limits.drain_s)
         self.counters = Counters(
@@ -122,6 +123,7 @@ class Gateway:
             port,
             self.limits,
             lost=self._connection_lost,
+            garbled=self._no_http,
             door=door,
         )
         self._sweeper: asyncio.Task[None] | None = None
@@ -372,6 +374,16 @@ class Gateway:
             self.exchanges.discard(exchange)
             if self._by_connection.get(connection) is exchange:
                 del self._by_connection[connection]
+
+    def _no_http(self) -> None:
+        """Counted each time, said once: anybody who can connect could fill a log with it."""
+        self.counters.refused("bad_http")
+        if not self._is_garbled:
+            self._is_garbled = True
+            logger.warning(
+                "gateway: a client sent what is no HTTP request, and got 400 (this is said once; the metric "
+                'earmark_gateway_refused_total{reason="bad_http"} counts them)'
+            )
 
     def _connection_lost(self, connection: object) -> None:
         exchange = self._by_connection.pop(connection, None)

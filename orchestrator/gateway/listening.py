@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
 
 from .door import BACKLOG, Door
 from .limits import Limits
+from .replies import not_http
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 #: The web server's own words about connections: what a client does wrong is a line, not a traceback.
@@ -42,6 +44,7 @@ class Listening:
         door: the same as an address that is taken already; None takes it at the start.
         limits: of connections and bodies.
         lost: hears of every connection that is gone.
+        garbled: hears of every request that is no HTTP.
     """
 
     def __init__(
@@ -52,9 +55,11 @@ class Listening:
         limits: Limits,
         *,
         lost: Callable[[object], None],
+        garbled: Callable[[], None],
         door: Door | None = None,
     ) -> None:
         self._lost = lost
+        self._garbled = garbled
         self._handle = handle
         self._host = host
         self._port = port
@@ -85,6 +90,7 @@ class Listening:
             self._handle,
             most=self._limits.connections,
             lost=self._lost,
+            garbled=self._garbled,
             request_factory=self._request,
             access_log=None,
             logger=_log,
@@ -150,11 +156,25 @@ class _Server(web.Server):
     """A server that takes so many connections and no more."""
 
     def __init__(
-        self, handle: Handle, *, most: int, lost: Callable[[object], None], **options: Any
+        self,
+        handle: Handle,
+        *,
+        most: int,
+        lost: Callable[[object], None],
+        garbled: Callable[[], None],
+        request_factory: Callable[..., web.BaseRequest],
+        **options: Any,
     ) -> None:
-        super().__init__(handle, **options)
+        super().__init__(handle, request_factory=request_factory, **options)
+        self._options = options
         self._lost = lost
+        self._garbled = garbled
         self._most = most
+
+    def __call__(self) -> RequestHandler:
+        """The protocol of one connection."""
+        loop = asyncio.get_running_loop()
+        return _Connection(self, garbled=self._garbled, loop=loop, **self._options)
 
     def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
         """One more; too many are closed at once."""
@@ -166,3 +186,30 @@ class _Server(web.Server):
         """One less."""
         super().connection_lost(handler, exc)
         self._lost(handler)
+
+
+class _Connection(RequestHandler):
+    """A connection whose own errors come in the API's form: without a byte of the client's, and without a line each."""
+
+    __slots__ = ("_garbled",)
+
+    def __init__(self, server: _Server, *, garbled: Callable[[], None], **options: Any) -> None:
+        super().__init__(server, **options)
+        self._garbled = garbled
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """What is no HTTP is counted and gets 400, a client that is gone is no news; the rest is the server's."""
+        if isinstance(exc, ConnectionError):
+            raise exc
+        if not isinstance(exc, HttpProcessingError):
+            return super().handle_error(request, status, exc, message)
+        self._garbled()
+        reply = not_http().response()
+        reply.force_close()
+        return reply

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from budgets.errors import BudgetError, BudgetExceeded, InvalidInput, LedgerError
+from budgets.errors import BudgetError, BudgetExceeded, InvalidInput, LedgerError, Unbounded
 from orchestrator.errors import OrchestratorError, SpendLimit
 from orchestrator.gate import RateDeadline
 
@@ -28,6 +28,12 @@ _KINDS = {
     502: "api_error",
     503: "overloaded_error",
     504: "timeout_error",
+}
+#: Words of ``wire`` to who imports it, and in whose place they are for the client of a gateway.
+_AT_A_GATEWAY = {
+    ", or pass Allowances(web_max_uses=...)": "",  # would change requests, which a gateway never does
+    "pass Allowances(web_fetch_tokens=...)": "have whoever runs this gateway give it --fetch-tokens",
+    "pass Allowances(": "have whoever runs this gateway vouch for it, in Python, by Allowances(",
 }
 #: Seconds after which a client may ask again where nobody knows better.
 _SOON_S = 10
@@ -137,7 +143,16 @@ def of_error(error: BudgetError, *, is_subagent: bool) -> Refusal:
     if isinstance(error, LedgerError):
         return Refusal(503, f"{error}; nothing was sent", {"retry-after": "5"}, reason="ledger")
     reason = "invalid" if isinstance(error, InvalidInput) else "unbounded"
-    return Refusal(400, f"{error} (said by the Earmark gateway; nothing was sent)", reason=reason)
+    said = _for_a_client(error) if isinstance(error, Unbounded) else str(error)
+    return Refusal(400, f"{said} (said by the Earmark gateway; nothing was sent)", reason=reason)
+
+
+def _for_a_client(error: Unbounded) -> str:
+    """What has no bound, with what a client can do about it: it gives no allowances, whoever runs the gateway does."""
+    said = str(error)
+    for there, here in _AT_A_GATEWAY.items():
+        said = said.replace(there, here)
+    return said
 
 
 def unknown_client() -> Refusal:
@@ -174,6 +189,16 @@ def stopped() -> Refusal:
         "the gateway stopped before the answer was in; it may have been billed, so its hold is in doubt",
         {"x-should-retry": "false"},
         reason="stopping",
+    )
+
+
+def not_http() -> Refusal:
+    """Bytes that are no request; nothing of them is said again."""
+    return Refusal(
+        400,
+        "this is no HTTP request that can be read in one way; nothing was sent. The gateway speaks plain HTTP/1.1: "
+        "one Host, either Content-Length or chunks, at most 128 headers in lines of at most 8,190 bytes",
+        reason="bad_http",
     )
 
 

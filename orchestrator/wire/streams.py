@@ -1,19 +1,20 @@
 """Streams: the final usage of a streamed response, from its events or from its bytes.
 
 The output count of ``message_start`` is a placeholder, so a stream that ends without its final
-``message_delta`` has no usage: the hold stays, in doubt.
+``message_delta`` has no usage: the hold stays, in doubt. A stream that contradicts itself (two whole messages, a key
+twice in one object) has no usage that can be believed: its whole hold is posted.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from itertools import zip_longest
 from typing import Any
 
 from budgets.shape import Shape
 from budgets.usage import Usage
 
-from .usages import read_usage
+from .usages import Doubting, doubting_json, read_usage
 
 #: The longest line that is kept; a longer one is skipped, which can only leave the usage unknown.
 _LONGEST_LINE = 64 * 1024 * 1024
@@ -34,8 +35,11 @@ class StreamReader:
 
     __slots__ = (
         "_counted",
+        "_deltas",
+        "_is_doubted",
         "_message",
         "_requested",
+        "_stopped",
         "_usage",
         "begun",
         "error",
@@ -48,7 +52,10 @@ class StreamReader:
         self._requested = requested
         self._message: dict[str, Any] = {}
         self._usage: dict[str, Any] = {}
+        self._deltas: dict[str, Any] = {}
         self._counted = False
+        self._stopped = False
+        self._is_doubted = False
         self.begun = False
         self.finished = False
         self.stop_reason: str | None = None
@@ -61,6 +68,8 @@ class StreamReader:
         if kind == "content_block_delta" or not isinstance(kind, str) or kind not in _WATCHED:
             return
         content = _plain(event)
+        if isinstance(content, Doubting) and kind in _DECIDING and content.is_doubted():
+            self._is_doubted = True
         if kind == "message_start":
             self._start(_plain(content.get("message")))
         elif kind == "message_delta":
@@ -69,19 +78,23 @@ class StreamReader:
             self._block(_plain(content.get("content_block")))
         elif kind == "message_stop":
             self.finished = self._counted
+            self._stopped = True
         else:
             self.error = dict(_plain(content.get("error")))
 
     @property
     def usage(self) -> Usage | None:
-        """The final usage; None unless the response came to its proper end and says it."""
-        if not self.finished:
+        """The final usage; None unless the response came to its proper end and says it, in one way."""
+        if not self.finished or self._is_doubted:
             return None
-        message = {**self._message, "usage": self._usage, "stop_reason": self.stop_reason}
+        usage = {**self._usage, **self._deltas}
+        message = {**self._message, "usage": usage, "stop_reason": self.stop_reason}
         return read_usage(message, requested=self._requested)
 
     def _start(self, message: Mapping[str, Any]) -> None:
         if self.begun:
+            # A stray one changes nothing; after a whole message it is another one, of which nothing is known.
+            self._is_doubted = self._is_doubted or self._stopped
             return
         self.begun = True
         self._message = {"model": message.get("model")}
@@ -90,9 +103,9 @@ class StreamReader:
         self.message_id = identity if isinstance(identity, str) else None
 
     def _delta(self, delta: Mapping[str, Any], usage: Mapping[str, Any]) -> None:
-        # Counts are cumulative and overwrite; what a delta leaves out (the split of cache writes,
-        # tier, place, speed) stays as it was at the start.
-        self._usage.update((name, value) for name, value in usage.items() if value is not None)
+        # Counts are cumulative and overwrite those of the start; what a delta leaves out (the split of cache
+        # writes, tier, place, speed) stays as it was there. Of two deltas the larger count is the safe one.
+        self._deltas = _larger(self._deltas, usage)
         if usage.get("output_tokens") is not None:
             self._counted = True
         reason = delta.get("stop_reason")
@@ -108,6 +121,22 @@ class StreamReader:
                 self._message["model"] = model
 
 
+def _larger(old: Any, new: Any, depth: int = 3) -> Any:
+    """A later statement of a usage, or of a part of one, without a count that is smaller than it was before."""
+    if new is None:
+        return old
+    if depth and isinstance(old, Mapping) and isinstance(new, Mapping):
+        said = {name: value for name, value in new.items() if value is not None}
+        return {**old, **{name: _larger(old.get(name), said[name], depth - 1) for name in said}}
+    if depth and isinstance(old, list) and isinstance(new, list):
+        return [_larger(*pair, depth - 1) for pair in zip_longest(old, new)]
+    if type(old) is int and type(new) is int and new >= 0:
+        return max(old, new)
+    return new
+
+
+#: Events of which every key must stand once.
+_DECIDING = frozenset({"message_start", "message_delta"})
 _WATCHED = frozenset(
     {
         "message_start",
@@ -194,12 +223,8 @@ class SseReader:
         self._event, self._data = b"", []
         if not data or event in _SKIPPED:
             return
-        try:
-            content = json.loads(b"\n".join(data))
-        except ValueError:
-            self.malformed += 1
-            return
-        if isinstance(content, dict):
+        content = doubting_json(b"\n".join(data))
+        if isinstance(content, Doubting):
             self.reader.feed(content)
         else:
             self.malformed += 1

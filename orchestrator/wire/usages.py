@@ -1,11 +1,13 @@
 """Usages: what a response says was used, read into disjoint classes of tokens.
 
 A usage that can't be true (missing, negative, absurd) reads as None: then the whole hold is posted, and marked.
+So is one that an answer says twice: which of the two is billed can't be known, and the hold is what neither exceeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from budgets.shape import Geo, Shape, Speed, Tier, Ttl
@@ -13,6 +15,22 @@ from budgets.usage import Usage
 
 #: No single response uses a thousand million of anything.
 _ABSURD = 1_000_000_000
+
+
+#: What decides a bill. Where each of them stands once in a body, none can stand twice in one object.
+_DECIDING = (
+    b'"usage"',
+    b'"model"',
+    b'"stop_reason"',
+    b'"input_tokens"',
+    b'"output_tokens"',
+    b'"cache_creation_input_tokens"',
+    b'"cache_read_input_tokens"',
+    b'"web_search_requests"',
+    b'"iterations"',
+)
+#: How an escape begins that can spell any of them otherwise.
+_ESCAPE = b"\\u00"
 
 
 class Counted(NamedTuple):
@@ -51,6 +69,57 @@ def read_usage(message: Mapping[str, Any], *, requested: Shape | None) -> Usage 
     try:
         return _read(raw, model, message.get("stop_reason") == "refusal", requested)
     except _UnbelievableError:
+        return None
+
+
+def said_once(body: bytes) -> bytes:
+    """A response's body as it can be settled by: the very same, or without a usage if it contradicts itself.
+
+    Of a key that stands twice in one object a reader takes the first or the last, so what was billed is not known.
+
+    Args:
+        body: the JSON of a message, unpacked.
+    """
+    for name in _DECIDING:  # no generator: this is done for every answer
+        if body.count(name) > 1:
+            break
+    else:
+        if _ESCAPE not in body:
+            return body
+    message = doubting_json(body)
+    if not isinstance(message, Doubting) or not message.is_doubted(within=("usage",)):
+        return body
+    return json.dumps({**message, "usage": None}).encode()
+
+
+class Doubting(dict[str, Any]):
+    """A JSON object that knows whether one of its keys stood there twice."""
+
+    __slots__ = ("_twice",)
+
+    def __init__(self, pairs: Sequence[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self._twice = len(self) != len(pairs)
+
+    def is_doubted(self, *, within: Sequence[str] | None = None) -> bool:
+        """Whether it, or an object in those fields of it (None: in all), has a key twice."""
+        left = list(self.values()) if within is None else [self.get(name) for name in within]
+        is_doubted = self._twice
+        while left and not is_doubted:  # as many passes as it has values; it may be nested deeply
+            one = left.pop()
+            if isinstance(one, list):
+                left += one
+            elif isinstance(one, Doubting):
+                is_doubted = one._twice
+                left += one.values()
+        return is_doubted
+
+
+def doubting_json(data: bytes) -> object:
+    """JSON with its objects as ``Doubting``; None if it can't be read."""
+    try:
+        return json.loads(data, object_pairs_hook=Doubting)
+    except (ValueError, RecursionError):
         return None
 
 

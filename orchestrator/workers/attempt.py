@@ -219,6 +219,7 @@ class Attempt:
         assert self._launch is not None
         assert self._watch is not None
         launch, owner = self._launch, asyncio.create_task(own)
+        owner.add_done_callback(_take_note)
         is_ending = False
         try:
             self.verdict = await self._watch.until(owner)
@@ -277,3 +278,9 @@ class Attempt:
             posted_nanos=self.tally.posted_nanos,
             **facts,
         )
+
+
+def _take_note(owner: asyncio.Task[Any]) -> None:
+    """Fetch what a program's owner failed with: where it had to end, nobody asks, and asyncio would print it."""
+    if not owner.cancelled():
+        owner.exception()

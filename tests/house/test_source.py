@@ -19,6 +19,7 @@ GENERIC_NAMES = {
 #: Floats in ``budgets`` that are no money: where, and why. Everything else must be an integer.
 FLOATS = {
     "budgets/counter.py": "seconds to wait",
+    "budgets/stalls.py": "seconds to wait",
     "budgets/threaded_counter.py": "seconds to wait, and how long commits take",
     "budgets/stores/file_lock.py": "seconds to wait",
     "budgets/stores/sqlite.py": "seconds to wait",

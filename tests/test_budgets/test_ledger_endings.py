@@ -228,6 +228,35 @@ async def test_an_overrun_is_posted_in_full_and_raises_the_alarm(
     assert (result.ok, result.overruns) == (True, [hold.id])
 
 
+@pytest.mark.parametrize("asked", ["balance", "set_cap", "hold"])
+def test_whoever_hears_of_an_overrun_may_ask_the_ledger(
+    file_ledger: MakeLedger, asked: str
+) -> None:
+    """A log handler runs on the ledger's own thread: what it asks is answered there, and nobody hangs."""
+    ledger = file_ledger(Cap("1", scope="app"))
+    heard: list[object] = []
+
+    class Alert(logging.Handler):
+        def emit(self, _: logging.LogRecord) -> None:
+            if asked == "balance":
+                heard.append(ledger.balance("app").posted_nanos)
+            elif asked == "set_cap":
+                heard.append(ledger.set_cap(Cap("2", scope="app")))
+            else:
+                heard.append(ledger.hold(ledger.request(5, scope="app"), timeout_s=20).nanos)
+
+    log, alert = logging.getLogger("earmark"), Alert()
+    log.addHandler(alert)
+    try:
+        hold = ledger.hold(ledger.request(100, scope="app", model="m"))
+        ledger.end(Ending(hold=hold.id, kind="settle", nanos=130))
+        ledger.flush()
+    finally:
+        log.removeHandler(alert)
+    assert heard == [{"balance": 130, "set_cap": None, "hold": 5}[asked]]
+    assert ledger.balance("app").posted_nanos == 130
+
+
 def test_amounts_up_to_the_limit_and_no_further(make_ledger: MakeLedger) -> None:
     """Amounts near 2^63 are exact; what would pass it is refused by itself, and nobody else suffers."""
     ledger = make_ledger()

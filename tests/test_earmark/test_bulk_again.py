@@ -217,6 +217,49 @@ def test_who_watches_a_job_of_another_process_only_looks(
     assert Proof(where=folder).check().posted == server.bill.nanos
 
 
+def test_an_end_is_told_once_however_often_its_job_is_touched(
+    folder: Path, earmark: Program
+) -> None:
+    """By attach, watch, cancel and --resume; told again after work that came to another end."""
+    write_documents(folder / "docs", 2)
+    line = (*arguments(), "--simulate", "--json", *VIA, *NOTIFY)
+    run = earmark(*line).json["run"]
+    for touch in (("attach", run), ("watch", run), ("cancel", run), ("attach", run)):
+        assert earmark("batches", *touch).code == 0
+    assert earmark(*line, "--resume", "--cap", "9").code == 0
+    assert len(told(folder)) == 1
+
+    write_documents(folder / "docs", 3)
+    assert earmark(*line, "--resume").json["outcomes"] == {"ok": 3}
+    assert [one["done"] for one in told(folder)] == [{"ok": 2}, {"ok": 3}]
+
+
+def test_who_watches_a_finished_job_does_not_tell(folder: Path, earmark: Program) -> None:
+    """Killed before its end was told (or that was written), its end is told by attach, and not by watch."""
+    write_documents(folder / "docs", 2)
+    run = earmark(*arguments(), "--simulate", "--json", *VIA, *NOTIFY).json["run"]
+    (folder / "told.json").unlink()
+    notice = folder / ".earmark" / "runs" / run / "notice.json"
+    notice.write_text(json.dumps({"end": json.loads(notice.read_text())["end"]}))
+
+    assert earmark("batches", "watch", run).code == 0
+    assert told(folder) == []
+    assert earmark("batches", "attach", run).code == 0
+    assert len(told(folder)) == 1
+
+
+def test_who_attaches_begins_no_other_run(folder: Path, earmark: Program) -> None:
+    """Where the folder of the results is gone the job is settled as it is, and nothing is asked anew."""
+    write_documents(folder / "docs", 2)
+    run = earmark(*arguments(), "--simulate", "--json", *VIA).json["run"]
+    (folder / "out").rename(folder / "away")
+    ran = earmark("batches", "attach", run)
+
+    assert ran.code == 0, ran.err
+    assert "its rows can't be written now" in ran.err
+    assert [one.name for one in (folder / ".earmark" / "runs").iterdir()] == [run]
+
+
 def test_a_simulated_job_is_never_looked_for_at_the_provider(
     folder: Path, earmark: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:

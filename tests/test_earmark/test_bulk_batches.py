@@ -131,6 +131,25 @@ def test_a_job_that_was_left_is_gone_on_with_and_nothing_is_paid_twice(
     assert Proof(where=folder).check(summary).posted == _billed(server)
 
 
+@pytest.mark.parametrize("is_left", [False, True], ids=["nothing there", "killed before it began"])
+def test_a_command_that_is_repeated_can_always_say_resume(
+    folder: Path, earmark: Program, *, is_left: bool
+) -> None:
+    """Where no run is there yet one begins, and that is said; the next time it is gone on with."""
+    write_documents(folder / "docs", 2)
+    if is_left:  # the file is made before the run's own record
+        (folder / "out").mkdir()
+        (folder / "out" / "results.jsonl").touch()
+    line = (*arguments(), "--simulate", "--json", *VIA, "--resume")
+    first, second = earmark(*line), earmark(*line)
+
+    assert (first.code, second.code) == (0, 0), first.err
+    assert "there is no run in out yet, so this begins one" in first.err
+    assert "begins one" not in second.err
+    assert second.json["run"] == first.json["run"]
+    assert second.json["reused"] == 2
+
+
 def test_a_webhook_is_kept_nowhere(folder: Path, earmark: Program) -> None:
     """Its URL may carry a secret: it is in no file and in nothing that is printed, also if nobody answers there."""
     write_documents(folder / "docs", 2)

@@ -200,6 +200,8 @@ def test_tokens_are_made_listed_and_taken_back(earmark: Program, folder: Path) -
         (("token", "new", "--scope", "/".join("abcdefghijklmnopqrstuvw")), "name a shorter one"),
         (("token", "new", "--scope", "a", "--cap-day", "5", "--cap", "3"), "can never be reached"),
         (("token", "new", "--scope", "a", "--ends", "2020-01-01"), "is over already"),
+        (("token", "new", "--scope", "gateway", "--cap", "0"), "is the gateway's own"),
+        (("token", "new", "--scope", "/gateway/", "--cap-day", "5"), "is the gateway's own"),
     ],
 )
 def test_mistakes_get_one_sentence(

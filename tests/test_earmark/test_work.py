@@ -112,7 +112,8 @@ def test_a_session_that_had_to_stop_is_gone_on_with(place: Path, earmark: Progra
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--in", "place", "--resume", "no-session"), "there is no session 'no-session'"),
+        (("--in", "place", "--resume", "no-session"), "--resume: there is no session 'no-session'"),
+        (("--in", "place", "--resume", "../../x"), "with the --ledger of that run only"),
         (("--in", "nowhere"), "no such folder"),
         (("--in", "place", "--cap", "lots"), "lots"),
         (("--in", "place", "--model", "claude-none-1"), "claude-none-1"),
@@ -134,6 +135,7 @@ def test_mistakes(
 
     assert ran.code == 2
     assert said in ran.err
+    assert "sessions=" not in ran.err
     assert len(ran.err.strip().splitlines()) == 1
 
 

@@ -13,7 +13,7 @@ from orchestrator.outcomes import Outcome
 from patterns import fan_out, refine
 
 from .answering import answered, message
-from .running import helper
+from .running import MODEL, helper
 
 HALF = "half a character: \ud800"
 
@@ -137,3 +137,42 @@ async def test_half_a_character_in_a_tools_result_does_no_harm() -> None:
         assert result.outcome is Outcome.STALLED
         (told,) = arrived[1]["messages"][-1]["content"]
         assert told["content"] == "half a character: ?"
+
+
+async def test_half_a_character_in_an_answer_is_read_as_the_sdk_reads_it() -> None:
+    """It is settled by its usage, and its text is handed over."""
+    async with answered(message(content=[{"type": "text", "text": HALF}])) as (run, _):
+        result = await helper().run(run, "Hello")
+        assert (result.outcome, result.text) == (Outcome.OK, HALF)
+        assert run.balance.in_doubt_nanos == 0
+        plain = await run.client.messages.create(
+            model=MODEL, max_tokens=9, messages=[{"role": "user", "content": "Hello"}]
+        )
+        assert plain.content[0].text == HALF
+        assert run.balance.in_doubt_nanos == 0 < run.balance.posted_nanos
+
+
+@pytest.mark.parametrize("citations", [[None], "abc", [1, {"title": 2}], {"a": 1}])
+async def test_odd_sources_are_passed_over(citations: Any) -> None:
+    """Good text with citations that can't be read is an answer."""
+    found = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [None, "x"]}
+    content = [found, {"type": "text", "text": "Good", "citations": citations}]
+    async with answered(message(content=content)) as (run, _):
+        result = await helper().run(run, "Hello")
+        assert (result.outcome, result.text) == (Outcome.OK, "Good")
+
+
+async def test_a_number_that_json_does_not_know_is_said_in_words() -> None:
+    """A tool call with 1e999 can be read, and can't be sent back."""
+    uses = [{"type": "tool_use", "id": "t1", "name": "look", "input": {"far": float("inf")}}]
+
+    def look(far: float) -> str:
+        """Look."""
+        return str(far)
+
+    async with answered(message(content=uses, stop_reason="tool_use")) as (run, arrived):
+        result = await helper(tools=[look], max_turns=3).run(run, "Hello")
+        assert result.outcome is Outcome.BAD_REQUEST
+        assert "JSON does not know" in result.reason
+        assert len(arrived) == 1
+        assert run.balance.in_doubt_nanos == 0

@@ -74,3 +74,21 @@ async def test_told_of_a_fault(tmp_path: Path) -> None:
                 await other.do([item(0)], telling(tmp_path))
     (once,) = told(tmp_path)
     assert (once["end"], once["sent"]) == ("fault", 1)
+
+
+async def test_the_same_end_is_told_once_and_another_one_again(tmp_path: Path) -> None:
+    """A finished job that is taken up again has come to no other end; with more to do it comes to another."""
+    for count, times in ((2, 1), (2, 1), (3, 2), (3, 2)):
+        async with stage(tmp_path) as made:
+            await made.do((item(n) for n in range(count)), telling(tmp_path))
+        assert len(told(tmp_path)) == times
+    assert [one["done"] for one in told(tmp_path)] == [{"ok": 2}, {"ok": 3}]
+
+
+async def test_who_did_not_take_it_is_told_again(tmp_path: Path) -> None:
+    """A command that fails has not been told, and the next one who touches the job tells it."""
+    fails = quick(notify=Notify(command=(sys.executable, "-c", "raise SystemExit(1)")))
+    for settings in (fails, telling(tmp_path), telling(tmp_path)):
+        async with stage(tmp_path) as made:
+            await made.do([item(0)], settings)
+    assert len(told(tmp_path)) == 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -258,6 +260,21 @@ async def _get(on: Rig, path: str, **headers: str) -> tuple[int, Any]:
     async with on.http.get(on.gateway.url + path, headers=named) as answer:
         kind = answer.headers["content-type"]
         return answer.status, await answer.json() if "json" in kind else await answer.text()
+
+
+async def test_the_metrics_sum_money_without_drift() -> None:
+    """What is posted is shown to the nano-dollar, however many calls it came of."""
+    async with rig() as on:
+        lease = on.gateway.lease("app")
+        for _ in range(12):
+            await on.post(lease, ask())
+        said = (await _get(on, "/earmark/metrics"))[1]
+
+        found = re.search(r"^earmark_gateway_posted_usd_total (\S+)$", str(said), re.MULTILINE)
+        assert found is not None
+        assert Decimal(found[1]) * 10**9 == on.sim.bill.nanos > 0
+        assert "earmark_gateway_in_doubt_usd_total 0.0" in said
+        on.prove_exact()
 
 
 async def test_it_says_how_it_is_and_what_is_left() -> None:

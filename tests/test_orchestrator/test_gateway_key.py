@@ -154,6 +154,47 @@ def test_packed_pieces_without_the_key_pass_as_they_are(
     assert seen == plain
 
 
+def _spelt(ways: list[int]) -> bytes:
+    """The key with each of its characters as it is, or as an escape in small or in large digits."""
+    spelt = [(one, f"\\u{ord(one):04x}", f"\\u{ord(one):04X}") for one in REAL_KEY]
+    return "".join(one[ways[at % len(ways)]] for at, one in enumerate(spelt)).encode()
+
+
+@given(
+    ways=st.lists(st.integers(0, 2), min_size=1, max_size=40),
+    cuts=st.lists(st.integers(1, 40), max_size=60),
+    around=st.lists(
+        st.sampled_from([b"\\n", b"\\u00e4", b"the", b"\\", b"\\u0074\\u00"]), max_size=4
+    ),
+)
+def test_escapes_are_read_wherever_they_are_cut(
+    ways: list[int], cuts: list[int], around: list[bytes]
+) -> None:
+    """The key as a JSON string may spell it is gone, length for length; what stands around it is there."""
+    spelt, beside = _spelt(ways), b"".join(around)
+    data, passage = beside + b'"' + spelt + b'"' + beside, Passage(Blot(REAL_KEY), "")
+    given_out, taken = b"", 0
+    for size in [*cuts, len(data)]:
+        given_out += passage.take(data[taken : taken + size]).client
+        taken += size
+
+    blotted = beside + b'"' + b"*" * len(spelt) + b'"' + beside
+    assert given_out + passage.rest().client == blotted
+
+
+@pytest.mark.parametrize("coding", ["", *PACKING])
+async def test_a_body_with_the_key_in_escapes_is_blotted(coding: str) -> None:
+    """Whoever reads the JSON reads asterisks, packed or not."""
+    escaped = "".join(f"\\u{ord(letter):04x}" for letter in REAL_KEY).encode()
+    body = ERROR.replace(KEY, escaped)
+    packed = {"content_encoding": coding} if coding else {}
+    answer = whole("400 Bad Request", PACKING.get(coding, bytes)(body), **packed)
+    async with recorded(answer) as (_, gateway, lease, _):
+        _, said = await exchange(gateway.url, HEAD.format(path="/v1/messages", key=lease.key), BODY)
+
+        assert said == body.replace(escaped, b"*" * len(escaped))
+
+
 def test_a_stand_in_for_a_key_is_no_secret() -> None:
     """A word such as ``simulated`` may be said."""
     assert Blot("simulated").blotted(b"simulated") == b"simulated"

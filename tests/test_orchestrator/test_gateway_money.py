@@ -165,6 +165,26 @@ async def test_what_has_no_bound_is_a_400_that_names_it(name: str) -> None:
         assert lease.figures().declined == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("unknown field", "if it costs nothing have whoever runs this gateway vouch for it"),
+        ("unknown tool", "if it is run by the caller, have whoever runs this gateway vouch for it"),
+        ("fetches", "set it on the tool, or have whoever runs this gateway give it --fetch-tokens"),
+        ("no uses", "set it on the tool (said by the Earmark gateway"),
+    ],
+)
+async def test_what_a_client_is_told_it_can_do(name: str, advice: str) -> None:
+    """A client passes no allowances: it hears what it can change, and what whoever runs the gateway can say."""
+    web = {"type": "web_fetch_20250910", "name": "web_fetch"}
+    more = {"fetches": ask(tools=[{**web, "max_uses": 1}]), "no uses": ask(tools=[web])}
+    async with rig() as on:
+        _, body, _ = await on.post(on.gateway.lease("app"), {**UNBOUNDED, **more}[name])
+
+        assert advice in body["error"]["message"]
+        assert "pass Allowances" not in body["error"]["message"]
+
+
 ABSURD = [10**30, 2**63 - 1, 10**400, -1, True, 1.5, 1e300, "5", [], {}]
 _SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 _FETCH = {"type": "web_fetch_20250910", "name": "web_fetch", "max_uses": 1}

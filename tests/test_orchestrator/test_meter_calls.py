@@ -632,3 +632,20 @@ def test_a_loop_that_ends_leaves_its_last_call_settled(tmp_path: Any, leave: str
             assert time.monotonic() < deadline
     assert posted == ledger.balance().posted_nanos
     ledger.close()
+
+
+async def test_a_usage_that_is_said_twice_posts_the_whole_hold() -> None:
+    """Readers take the first or the last of two keys: which of them is billed can't be known."""
+    said = {"id": "msg_1", "type": "message", "role": "assistant", "model": MODEL, "content": []}
+    plain = json.dumps({**said, "stop_reason": "end_turn"})[:-1]
+    two = ', "usage": {"input_tokens": 9, "output_tokens": 900}, "usage": {"input_tokens": 9, "output_tokens": 1}}'
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, text=plain + two))
+    ledger = Ledger(caps=[Cap("5")])
+    http = httpx2.AsyncClient(transport=transport)
+    async with anthropic.AsyncAnthropic(
+        api_key="key", http_client=http, middleware=[Meter(ledger)]
+    ) as client:
+        await client.messages.create(**ask())
+    hold, settled = ledger.lines()
+    assert (settled.kind, settled.posted) == ("settle", hold.nanos)
+    assert settled.note["unpriced"] == "no usage"

@@ -279,6 +279,34 @@ async def test_a_dropped_stream_ends_while_its_task_lives_on() -> None:
         on.prove()
 
 
+@pytest.mark.parametrize("short_of", ["slots", "money"])
+async def test_streams_forgotten_in_a_ring_stop_nobody_for_ever(short_of: str) -> None:
+    """An error that a frame keeps holds its stream open until the collector runs: it does when all others wait."""
+    held_each = None if short_of == "slots" else "0.02"
+    async with rig(gate=Gate(width=2 if short_of == "slots" else 64), cap=held_each or "9") as on:
+        gc.disable()
+        try:
+            async with asyncio.timeout(30):
+                for _ in range(6):
+                    await asyncio.create_task(_read_badly(on.client))
+        except BudgetExceeded:
+            assert short_of == "money"  # their streams are in doubt now, which nobody waits for
+        finally:
+            gc.enable()
+        assert set(on.kinds()) == {"doubt"}
+
+
+async def _read_badly(client: Any) -> None:
+    kept = None
+    try:
+        stream = await client.messages.create(**ask(SLOW), stream=True)
+        async for _ in stream:
+            raise ValueError("not what was wanted")
+    except ValueError as error:
+        kept = error  # a ring: the error's traceback has this very frame
+    assert kept is not None
+
+
 @pytest.mark.parametrize(
     ("fault", "error"),
     [

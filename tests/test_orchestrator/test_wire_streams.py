@@ -129,6 +129,55 @@ def test_a_repeated_delta_is_not_added_up() -> None:
     assert reader.usage.output_tokens == 250
 
 
+@pytest.mark.parametrize("counts", [(250, 9), (9, 250)])
+def test_of_two_deltas_the_larger_count_is_taken(counts: tuple[int, int]) -> None:
+    """Counts are cumulative, so a smaller one contradicts; no statement makes a bill smaller than another."""
+    deltas = [
+        {
+            **DELTA,
+            "usage": {"output_tokens": count, "server_tool_use": {"web_search_requests": count}},
+        }
+        for count in counts
+    ]
+    usage = _feed([START, *deltas, STOP]).usage
+    assert usage is not None
+    assert (usage.output_tokens, usage.web_searches) == (250, 250)
+
+
+def test_a_count_that_turns_negative_is_not_believed() -> None:
+    """An impossible count is not mended by a possible one before it."""
+    reader = _feed([START, DELTA, {**DELTA, "usage": {"output_tokens": -1}}, STOP])
+    assert reader.finished
+    assert reader.usage is None
+
+
+def test_two_whole_messages_have_no_usage() -> None:
+    """Which of them is billed, or both, nobody knows: neither is believed."""
+    reader = _feed([START, DELTA, STOP, START, {**DELTA, "usage": {"output_tokens": 1}}, STOP])
+    assert reader.finished
+    assert reader.usage is None
+
+
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        (b'"usage": {"output_tokens"', b'"usage": {"output_tokens": 1, "output_tokens"'),
+        (b'"usage": {"output', b'"usage": {"output_tokens": 1}, "usage": {"output'),
+        (b'"usage": {"output', b'"us\\u0061ge": {"output_tokens": 1}, "usage": {"output'),
+        (b'"model"', b'"model": "claude-haiku-5-5", "model"'),
+    ],
+)
+def test_a_key_twice_in_an_event_is_no_usage(there: bytes, here: bytes) -> None:
+    """One reader takes the first, another the last: what was billed is not known."""
+    body = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in WHOLE)
+    told, read = SseReader(StreamReader(ASKED)), SseReader(StreamReader(ASKED))
+    told.feed(body.replace(there, here))
+    read.feed(body)
+    assert read.reader.usage is not None
+    assert told.reader.finished
+    assert told.reader.usage is None
+
+
 def test_a_second_start_changes_nothing() -> None:
     """One reader is one response: a stray start does not swap its model or its input."""
     other = {"type": "message_start", "message": {"id": "msg_2", "model": "x", "usage": {}}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from budgets.shape import Shape
 from budgets.usage import Usage
-from orchestrator.wire import counted_for_limits, read_usage
+from orchestrator.wire import SseReader, StreamReader, counted_for_limits, read_usage
+from orchestrator.wire.usages import said_once
 
 MODEL = "claude-sonnet-5-5"
 ASKED = Shape(model=MODEL, input_tokens=1, output_tokens=1)
@@ -343,3 +345,57 @@ def test_what_counts_against_the_rate_limits() -> None:
         )
     )
     assert counted_for_limits(split) == (110, 25)
+
+
+_PLAIN = b'{"content":[{"type":"text","text":"x"}],"model":"m","usage":{"input_tokens":10,"output_tokens":5}}'
+
+
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        (b'"usage"', b'"usage":{"input_tokens":1,"output_tokens":1},"usage"'),
+        (b'"usage"', b'"us\\u0061ge":{"input_tokens":1,"output_tokens":1},"usage"'),
+        (b'"model"', b'"model":"n","model"'),
+        (b'"model"', b'"stop_reason":"end_turn","stop_reason":"refusal","model"'),
+        (b'"output_tokens":5', b'"output_tokens":5,"output_tokens":1'),
+        (b'"usage":{', b'"usage":{"iterations":[{"input_tokens":9,"input_tokens":1}],'),
+    ],
+)
+def test_a_body_that_says_it_twice_has_no_usage(there: bytes, here: bytes) -> None:
+    """Of a key that stands twice each reader takes another one: the rest of the message stays, its usage goes."""
+    once = json.loads(said_once(_PLAIN.replace(there, here)))
+    assert once["usage"] is None
+    assert once["content"] == [{"type": "text", "text": "x"}]
+    assert read_usage(once, requested=ASKED) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        _PLAIN,
+        # What an answer is about may say anything as often as it likes.
+        _PLAIN.replace(
+            b'"x"', b'"x","usage":{"model":1,"model":2},"input_tokens":0,"is":"\\u00e4"'
+        ),
+        _PLAIN.replace(
+            b'"usage":{', b'"usage":{"iterations":[{"input_tokens":9},{"input_tokens":1}],'
+        ),
+        b'{"usage":{"usage":' * 2_000,
+        b'{"usage":1,"usage":' + b"9" * 5_000 + b"}",
+        b"[" * 100_000 + b'"usage""usage"',
+        b"",
+    ],
+)
+def test_other_bodies_are_the_very_same(body: bytes) -> None:
+    """What does not contradict itself, or is no JSON at all, is not touched."""
+    assert said_once(body) is body
+
+
+@pytest.mark.parametrize("depth", [100, 300, 480, 600, 900])
+def test_a_nested_usage_is_no_fault(depth: int) -> None:
+    """However deep it is, it is read or it is not; nothing is raised."""
+    nested = b'{"a":' * depth + b"[1]" + b"}" * depth
+    said_once(_PLAIN.replace(b'"usage":{', b'"usage":{"usage":%b,' % nested))
+    reader = SseReader(StreamReader(ASKED))
+    delta = b'data: {"type":"message_delta","usage":{"output_tokens":1,"x":%b}}\n\n' % nested
+    reader.feed(delta + delta)

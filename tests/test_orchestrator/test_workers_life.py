@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import time
 from pathlib import Path
@@ -217,6 +218,22 @@ async def test_a_stopped_run_ends_its_workers(tmp_path: Path) -> None:
 
     assert (result.outcome, result.reason) == (Outcome.CANCELLED, "the user has had enough")
     assert alive(tmp_path) == []
+
+
+async def test_what_a_stopped_start_fails_with_is_not_printed(tmp_path: Path) -> None:
+    """Ctrl-C while the program starts: its session fails of that, which nobody asks for, and nothing is said of it."""
+    unasked: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, said: unasked.append(said))
+    async with stage(folder=tmp_path / "ledger") as at:
+        working = asyncio.create_task(worker(tmp_path, "never_starts").run(at.run, "Do it"))
+        while not any("fake-claude" in " ".join(one.cmdline()) for one in alive(tmp_path)):
+            await asyncio.sleep(0.05)
+        at.run.stop("interrupted")
+        result = await working
+    gc.collect()
+
+    assert (result.outcome, result.reason) == (Outcome.CANCELLED, "interrupted")
+    assert unasked == []
 
 
 async def test_a_killed_supervisor_takes_its_program_along(tmp_path: Path) -> None:
