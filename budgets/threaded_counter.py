@@ -22,8 +22,10 @@ _POLL_S = 0.02
 #: A settlement that can't be written is tried again for this long before its hold is left in place.
 _SETTLE_PATIENCE_S = 5.0
 _BATCH_MAX = 1000
-#: A commit up to this long may be made on an event loop's own thread ...
+#: A commit that waits up to this long for the disk may be made on an event loop's own thread ...
 _QUICK_S = 0.002
+#: ... one that waits longer says no more than this about the next,
+_SLOW_S = 0.008
 #: ... and an end that nobody waits for may wait this long for company.
 _LINGER_S = 0.003
 
@@ -41,7 +43,7 @@ class ThreadedCounter(Counter):
         self._inbox: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
         self._turns: dict[asyncio.AbstractEventLoop, list[Operation]] = {}
         self._at_work = threading.Lock()
-        self._commit_s = 0.0
+        self._waits_s = 0.0
         #: Ends that nobody waits for: handed over, and written.
         self._handed_over = self._written = 0
         self._again: list[Operation] = []
@@ -58,7 +60,7 @@ class ThreadedCounter(Counter):
         with self._lock:
             if not self._closed:
                 self._handed_over += not operation.urgent
-                if operation.loop is None or self._commit_s > _QUICK_S:
+                if operation.loop is None or self._waits_s > _QUICK_S:
                     self._inbox.put(operation)
                 elif (turn := self._turns.get(operation.loop)) is not None:
                     turn.append(operation)
@@ -103,7 +105,9 @@ class ThreadedCounter(Counter):
         may be where a finalizer comes in the middle of it; it is told no.
         """
         if not self._at_work.acquire(timeout=_SETTLE_PATIENCE_S):
-            deliver_all([(operation, LedgerUnavailable(f"ledger {self._store.name}: it is at work"))])
+            deliver_all(
+                [(operation, LedgerUnavailable(f"ledger {self._store.name}: it is at work"))]
+            )
             return
         try:
             batch, closing = self._drain([])
@@ -156,11 +160,12 @@ class ThreadedCounter(Counter):
             self._at_work.release()
 
     def _timed(self, batch: Sequence[Operation], *, wait: bool) -> Done:
-        began = time.monotonic()
+        began, worked = time.monotonic(), time.thread_time()
         done = self._run(batch) if wait else self._attempt(batch, wait=False)
         self._written += sum(not operation.urgent for operation, _ in done)
-        # A moving average: one slow sync is no reason, a slow disk is.
-        self._commit_s += (time.monotonic() - began - self._commit_s) / 16
+        # A moving average of what it waited, not of what it did: one slow sync is no reason, a slow disk is.
+        waited = time.monotonic() - began - (time.thread_time() - worked)
+        self._waits_s += (min(waited, _SLOW_S) - self._waits_s) / 16
         return done
 
     # ---- on the thread --------------------------------------------------------------------------
@@ -201,7 +206,7 @@ class ThreadedCounter(Counter):
 
     def _linger(self, batch: list[Operation]) -> None:
         """Wait a moment for company; not where holds come here too, once there is one."""
-        if self._commit_s <= _QUICK_S:
+        if self._waits_s <= _QUICK_S:
             time.sleep(_LINGER_S)
             return
         until = time.monotonic() + _LINGER_S

@@ -54,7 +54,7 @@ class EndNotice:
     async def tell_of_fault(self, error: Exception) -> None:
         """Tell of a job that a mistake or a fault has ended; which one, by its name only."""
         code = int(code_of(error))
-        facts = {"run": self._run, "end": "fault", "command": self._request.command}
+        facts: dict[str, Any] = {"run": self._run, "end": "fault", "command": self._request.command}
         facts |= {"exit_code": code, "fault": type(error).__name__}
         self._reached(facts)
         await self._tell(facts)

@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Its id, or the beginning of it.")]
+_ASKED_AGAIN_BY = "what was cancelled is asked again only by: {}"
 #: The provider drops results after 29 days; this is said from here on.
 _OLD_DAYS = 26
 
@@ -150,11 +151,17 @@ def _attach(
     from earmark.doors import book_of, settings_of
 
     place = _place(run, ledger)
-    with job_again(place, config=config, json=json, sends=True, only_looks=only_looks) as job:
+    was_cancelled = _was_cancelled(place)
+    with job_again(
+        place, config=config, json=json, sends=not was_cancelled, only_looks=only_looks
+    ) as job:
         if job is not None:
             from earmark.bulk_job import do
 
-            return do(job)
+            code = do(job)
+            if was_cancelled:
+                output.remark(_ASKED_AGAIN_BY.format(rows_by(place)))
+            return code
     code = _end(take_up(place, book_of(None, settings_of(config)), cancels=False), json=json)
     if (command := rows_by(place)) is not None:
         output.remark(f"the rows of its documents are written by: {command}")
@@ -186,13 +193,22 @@ def _cancel(run: str, ledger: Path | None, config: Path | None, *, json: bool) -
             from earmark.bulk_job import do
 
             code = do(job)
-            output.remark(f"what was cancelled is asked again only by: {command}")
+            output.remark(_ASKED_AGAIN_BY.format(command))
             return code
     if command is not None:
         output.remark(
             f"the rows of its documents are written by (it asks again about what was cancelled): {command}"
         )
     return _end(progress, json=json)
+
+
+def _was_cancelled(place: RunPlace) -> bool:
+    """Whether a person has ended the job: then nobody who only comes to look has it paid for once more."""
+    from orchestrator.batches import read_job
+
+    job = read_job(place.folder)
+    progress = None if job is None else job.progress
+    return progress is not None and progress.is_complete and bool(progress.done.get("cancelled"))
 
 
 def _place(run: str, ledger: Path | None) -> RunPlace:

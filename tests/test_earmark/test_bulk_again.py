@@ -104,6 +104,14 @@ def test_who_cancels_gets_the_rows_that_are_paid(
     assert "asked again only by: earmark classify" in cancelled.err
     assert server.call(lambda simulator: simulator.world.stats.arrived) == 0
 
+    billed = server.bill.nanos
+    for word in ("attach", "watch"):  # whoever only comes to look has nothing asked again
+        again = earmark("batches", word, run, "--json")
+        assert again.json["outcomes"] == {"cancelled": 3, "ok": 2}, again.err
+    with Anthropic(base_url=server.url, api_key=KEY) as client:
+        assert len(client.messages.batches.list().data) == 1
+    assert server.bill.nanos == billed
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("word", ["attach", "cancel"])
