@@ -206,9 +206,10 @@ class Counter:
                 done.extend(self._serve_queue(txn, at_us))
         self._stranded.clear()
         if self._newcomers:
+            is_first = not self._waiters
             self._waiters += self._newcomers
-            for operation in self._newcomers:
-                look_after(self, operation.loop)
+            if is_first:
+                look_after(self, self._newcomers[0].loop)
             self._newcomers = []
         if self._waiters:
             self._remove([operation for operation, _ in done] + self._left)

@@ -19,11 +19,11 @@ from typing import Protocol
 
 #: Nothing has moved for this many seconds: look through what is young, which is quick, since most of what is
 #: dropped has just been made. While it does not help each pause is twice as long.
-_FIRST_S = 0.05
+_FIRST_S = 0.25
 _LONGEST_S = 30.0
 #: Look through everything once nothing has moved for so long. Twice as long each time that it did not help, since
 #: calls that just take their time are no stall; half as long each time that it did.
-_FULL_AFTER_S = 0.1
+_FULL_AFTER_S = 1.0
 _YOUNG, _ALL = 1, 2
 
 
@@ -92,17 +92,24 @@ class _Watch:
             before = now
             generation = pace.next(stuck=stuck)
             if generation is not None:
-                self._collect(generation)
+                self._collect(generation, now)
 
-    def _collect(self, generation: int) -> None:
-        """On the loop where somebody waits: what is found may be of that loop, and is closed there."""
+    def _collect(self, generation: int, stood: dict[int, int]) -> None:
+        """On the loop where somebody waits: what is found may be of that loop, and is closed there.
+
+        A loop that was merely busy moves on before it comes to this.
+        """
         with self._lock:
             loops = [loop for loop in self._loops if loop.is_running()]
         for loop in loops:
             with contextlib.suppress(RuntimeError):  # closed just now
-                loop.call_soon_threadsafe(gc.collect, generation)
+                loop.call_soon_threadsafe(self._collect_still, generation, stood)
                 return
         gc.collect(generation)
+
+    def _collect_still(self, generation: int, stood: dict[int, int]) -> None:
+        if any(stood.get(key) == moves for key, moves in self._standing().items()):
+            gc.collect(generation)
 
     def _standing(self) -> dict[int, int]:
         found: dict[int, int] = {}
@@ -122,7 +129,7 @@ _watch = _Watch()
 
 
 def look_after(waited_in: Queue, loop: asyncio.AbstractEventLoop | None) -> None:
-    """Somebody begins to wait in this queue. Costs next to nothing where others wait there already.
+    """Somebody begins to wait in this queue, where nobody waited.
 
     Args:
         waited_in: the queue.

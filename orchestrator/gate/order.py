@@ -158,7 +158,8 @@ class Order:
         """Add at the end of a queue."""
         queue[waiter.seq] = waiter
         self.waiting += 1
-        look_after(self, waiter.loop)
+        if self.waiting == 1:
+            look_after(self, waiter.loop)
         if waiter.request.deadline is not None:
             heapq.heappush(self._deadlines, (waiter.request.deadline, waiter.seq, waiter))
             if len(self._deadlines) > 64 + 2 * self.waiting:  # mostly of waiters long gone
