@@ -44,7 +44,8 @@ async def work(options: dict[str, str]) -> None:
         print(f"{done.outcome}: {done.text[:100]}{done.reason}")
         for share in done.report.shares:
             print(f"  {share.agent}: {share.calls} calls, ${share.cost:.6f}")
-        print(f"by the ledger ${done.cost:.6f}, by Claude Code itself ${done.report.cli_cost:.6f}")
+        own = "nothing said" if done.report.cli_cost is None else f"${done.report.cli_cost:.6f}"
+        print(f"by the ledger ${done.cost:.6f}, by Claude Code itself {own}")
         print(f"held ${run.balance.held:.2f}, denied: {', '.join(done.report.denied) or 'nothing'}")
 
 

@@ -111,6 +111,9 @@ def test_an_example_shows_what_it_says(name: str, tmp_path: Path) -> None:
     if name in WITH_THE_SDK:
         pytest.importorskip("claude_agent_sdk", reason="the extra agents is not installed")
     done = python(str(EXAMPLES / f"{name}.py"), cwd=tmp_path)
+    if name in WITH_THE_SDK and "Command failed with exit code" in done.stderr:
+        # Now and then Claude Code ends at its start without a word of why: no fault of the example's.
+        done = python(str(EXAMPLES / f"{name}.py"), cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
     assert "SIMULATED" in done.stdout
