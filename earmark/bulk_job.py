@@ -36,7 +36,7 @@ from .failures import Mistake
 from .output import money
 from .run_places import run_at
 from .session import Session, figures_of
-from .upstream import check_model, upstream
+from .upstream import check_model, run_upstream
 
 if TYPE_CHECKING:
     from .bulk_batches import Answered
@@ -135,11 +135,7 @@ def do(job: Job) -> int:
     request = job.request
     if request.dry_run:
         return _dry_run(job)
-    with upstream(simulate=request.simulate) as client:
-        try:
-            return asyncio.run(_work(job, client))
-        except asyncio.CancelledError:  # the second Ctrl-C, before anything was sent
-            raise KeyboardInterrupt from None
+    return run_upstream(lambda client: _work(job, client), simulate=request.simulate)
 
 
 # ---- before the first call --------------------------------------------------------------------------------

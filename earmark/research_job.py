@@ -25,7 +25,7 @@ from .doors import book_of, settings_of
 from .exits import Exit
 from .failures import Mistake
 from .session import Session, check_free, figures_of, leave, spent
-from .upstream import check_model, upstream
+from .upstream import check_model, run_upstream
 
 DEFAULT_CAP = "4"
 REPORT, SOURCES, COSTS = "report.md", "sources.json", "costs.json"
@@ -99,11 +99,7 @@ def run_request(request: Request) -> int:
         check_model(model, job.prices)
     if request.dry_run:
         return asyncio.run(_dry_run(job))
-    with upstream(simulate=request.simulate) as client:
-        try:
-            return asyncio.run(_work(job, client))
-        except asyncio.CancelledError:  # the second Ctrl-C, before anything was sent
-            raise KeyboardInterrupt from None
+    return run_upstream(lambda client: _work(job, client), simulate=request.simulate)
 
 
 def _session(request: Request, settings: Settings, run_id: str) -> Session:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,26 @@ def check_model(model: str, prices: PriceBook) -> None:
         raise Mistake(
             f"model {model}: it was retired by {retired.isoformat()}; choose another (earmark prices)"
         )
+
+
+def run_upstream(
+    work: Callable[[dict[str, Any]], Coroutine[Any, Any, int]], *, simulate: bool
+) -> int:
+    """Do a command's work on an event loop of its own; its exit code.
+
+    Args:
+        work: takes the arguments for a ``Run``'s client.
+        simulate: see ``upstream``.
+
+    Raises:
+        KeyboardInterrupt: the second Ctrl-C, which leaves at once.
+        Mistake: see ``upstream``.
+    """
+    with upstream(simulate=simulate) as client:
+        try:
+            return asyncio.run(work(client))
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import shlex
@@ -24,7 +23,7 @@ from .doors import book_of, settings_of
 from .exits import Exit
 from .failures import Mistake
 from .session import Session, check_free, figures_of, leave, spent
-from .upstream import check_model, upstream
+from .upstream import check_model, run_upstream
 from .work_agents import agents_of
 
 DEFAULT_CAP, MODEL = "1.5", "claude-sonnet-5-5"
@@ -94,11 +93,7 @@ def run_request(request: Request) -> int:
         _check_session(request.resume, job.worker)
     # What it would say of a session that we have ended is in the outcome already.
     logging.getLogger("claude_agent_sdk").setLevel(logging.CRITICAL)
-    with upstream(simulate=request.simulate) as client:
-        try:
-            return asyncio.run(_work(job, client))
-        except asyncio.CancelledError:  # the second Ctrl-C
-            raise KeyboardInterrupt from None
+    return run_upstream(lambda client: _work(job, client), simulate=request.simulate)
 
 
 def _check_session(session: str, worker: AgentSdkWorker) -> None:
